@@ -1,0 +1,47 @@
+#pragma once
+
+// Files as values: read whole, map read-only, replace atomically. Errors name the path.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace fathom {
+
+// Reads a whole file; refuses one larger than max_bytes.
+Result<std::string> read_file(const std::string& path, uint64_t max_bytes = uint64_t{1} << 32);
+
+// Writes path.tmp, syncs it, renames it over path and syncs the folder: a reader sees the old or the
+// new content, never a part.
+Result<void> write_file_atomic(const std::string& path, std::string_view content);
+
+// A read-only mapping of a whole file. Movable; the bytes live as long as the object.
+class MappedFile {
+ public:
+  static Result<MappedFile> open(const std::string& path);
+
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  const std::string& path() const { return path_; }
+
+  // Asks the kernel to read the bytes in before they are needed.
+  void will_need() const;
+
+ private:
+  MappedFile() = default;
+
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+  std::string path_;
+};
+
+}  // namespace fathom
