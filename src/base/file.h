@@ -15,8 +15,8 @@ namespace fathom {
 // Reads a whole file; refuses one larger than max_bytes.
 Result<std::string> read_file(const std::string& path, uint64_t max_bytes = uint64_t{1} << 32);
 
-// Writes path.tmp, syncs it, renames it over path and syncs the folder: a reader sees the old or the
-// new content, never a part.
+// Writes path.tmp, syncs it, renames it over path and syncs the folder: a reader sees the old or
+// the new content, never a part.
 Result<void> write_file_atomic(const std::string& path, std::string_view content);
 
 // A read-only mapping of a whole file. Movable; the bytes live as long as the object.

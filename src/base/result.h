@@ -1,7 +1,7 @@
 #pragma once
 
-// Result<T>: an expected failure as a value. Members are named as in std::expected, which not all of
-// our compilers have, so that it can become an alias one day.
+// Result<T>: an expected failure as a value. Members are named as in std::expected, which not all
+// of our compilers have, so that it can become an alias one day.
 //
 //   Result<Config> load(const std::string& path);
 //   FATHOM_ASSIGN_OR_RETURN(auto config, load(path));
@@ -19,11 +19,11 @@
 namespace fathom {
 
 enum class ErrorCode {
-  kInvalid,     // the input is wrong: a file, a flag, a request
-  kNotFound,    // a named thing is not there
-  kExhausted,   // a configured limit or the memory is not enough
-  kIo,          // the operating system refused
-  kCancelled,   // the caller asked to stop
+  kInvalid,    // the input is wrong: a file, a flag, a request
+  kNotFound,   // a named thing is not there
+  kExhausted,  // a configured limit or the memory is not enough
+  kIo,         // the operating system refused
+  kCancelled,  // the caller asked to stop
 };
 
 struct Error {
@@ -76,11 +76,11 @@ inline Error io_error(std::string message) { return {ErrorCode::kIo, std::move(m
 
 }  // namespace fathom
 
-#define FATHOM_RETURN_IF_ERROR(expr)                         \
-  do {                                                       \
-    if (auto fathom_result = (expr); !fathom_result) {       \
-      return fathom_result.error();                          \
-    }                                                        \
+#define FATHOM_RETURN_IF_ERROR(expr)                   \
+  do {                                                 \
+    if (auto fathom_result = (expr); !fathom_result) { \
+      return fathom_result.error();                    \
+    }                                                  \
   } while (false)
 
 #define FATHOM_CONCAT_INNER(a, b) a##b
