@@ -1,0 +1,195 @@
+# shellcheck shell=sh disable=SC2154,SC2034 # variables shared with the files that read this
+# Read by ./fathom: lock, packages, configure, build. POSIX sh; needs $root.
+
+say() { printf 'fathom: %s\n' "$*" >&2; }
+die() {
+  say "$*"
+  exit 1
+}
+
+# One first use at a time: a second one waits for the first and then finds everything done.
+take_lock() {
+  mkdir -p "$root/build" || die "build: cannot create $root/build"
+  command -v flock >/dev/null 2>&1 || return 0
+  exec 9>"$root/build/.lock"
+  if ! flock -n 9; then
+    say "another ./fathom is building here; waiting for it"
+    flock 9
+  fi
+}
+release_lock() { exec 9>&-; }
+
+# packages_of GROUP: the lines NAME[|NAME ...] of one group of tools/packages.txt.
+packages_of() { sed -n "s/^$1 //p" "$root/tools/packages.txt"; }
+
+installed() {
+  dpkg-query -W -f '${db:Status-Status}\n' "$1" 2>/dev/null | grep -qx installed
+}
+
+# missing_packages GROUP: the lines of which no name is installed.
+missing_packages() {
+  for names in $(packages_of "$1"); do
+    found=
+    for name in $(printf '%s' "$names" | tr '|' ' '); do
+      if installed "$name"; then found=1; fi
+    done
+    if [ -z "$found" ]; then printf '%s\n' "$names"; fi
+  done
+}
+
+# ensure_packages GROUP: installs what is missing. Status 1 where that is impossible and GROUP is
+# not `build`; without the packages of `build` nothing can go on.
+ensure_packages() {
+  stamp=$root/build/.packages-$1
+  if cmp -s "$root/tools/packages.txt" "$stamp"; then return 0; fi
+  if ! command -v dpkg-query >/dev/null 2>&1 || ! command -v apt-get >/dev/null 2>&1; then
+    foreign_distribution "$1"
+    return
+  fi
+  missing=$(missing_packages "$1")
+  if [ -n "$missing" ] && ! install_packages "$missing"; then
+    if [ "$1" = build ]; then exit 1; fi
+    return 1
+  fi
+  cp "$root/tools/packages.txt" "$stamp"
+}
+
+foreign_distribution() {
+  if [ "$1" != build ]; then return 0; fi
+  for tool in cmake ninja c++ pkg-config; do
+    if ! command -v "$tool" >/dev/null 2>&1; then
+      say "setup: no apt-get here, and $tool is missing; packages are installed on Debian and" \
+        "Ubuntu only. Install what corresponds to these, then run ./fathom again:"
+      packages_of build | tr '\n' ' ' | fold -s -w 90 >&2
+      printf '\n' >&2
+      exit 1
+    fi
+  done
+}
+
+install_packages() {
+  as_root=
+  if [ "$(id -u)" != 0 ]; then
+    as_root=sudo
+    if ! command -v sudo >/dev/null 2>&1; then
+      say "setup: packages are missing, and there is no sudo. As root, run: apt-get install" \
+        "$(printf '%s' "$1" | sed 's/|.*//' | tr '\n' ' ')"
+      return 1
+    fi
+    if ! [ -t 0 ]; then as_root='sudo -n'; fi
+  fi
+  log=$root/build/packages.log
+  if ! run_logged "apt-get update" "$log" apt_get update; then
+    show_log "$log" "setup: apt-get update failed"
+    return 1
+  fi
+  chosen=$(choose_packages "$1")
+  say "installing with ${as_root:+$as_root }apt-get: $(printf '%s' "$chosen" | tr '\n' ' ')"
+  # shellcheck disable=SC2086 # one word a package
+  if ! run_logged "apt-get install" "$log" apt_get install -y --no-install-recommends $chosen; then
+    show_log "$log" "setup: apt-get install failed"
+    return 1
+  fi
+}
+
+apt_get() {
+  # shellcheck disable=SC2086 # 'sudo -n' is two words
+  $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 \
+    -o Acquire::Retries=3 "$@" </dev/null
+}
+
+# choose_packages LINES: for each NAME[|NAME ...] the first name that the distribution has.
+choose_packages() {
+  for names in $1; do
+    choice=
+    for name in $(printf '%s' "$names" | tr '|' ' '); do
+      if [ -z "$choice" ] && apt-cache show --no-all-versions "$name" >/dev/null 2>&1; then
+        choice=$name
+      fi
+    done
+    printf '%s\n' "${choice:-${names%%|*}}"
+  done | sort -u
+}
+
+# run_logged WHAT LOG COMMAND...: output goes to LOG; on a terminal its last line is shown.
+run_logged() {
+  what=$1 log_file=$2
+  shift 2
+  if ! [ -t 2 ]; then
+    "$@" >"$log_file" 2>&1 9>&-
+    return
+  fi
+  status_file=$log_file.status
+  printf '1' >"$status_file"
+  {
+    if "$@" 2>&1 9>&-; then printf '0' >"$status_file"; else printf '%s' "$?" >"$status_file"; fi
+  } | tee "$log_file" | while IFS= read -r line; do
+    printf '\r\033[K%s: %.70s' "$what" "$line" >&2
+  done
+  printf '\r\033[K' >&2
+  status=$(cat "$status_file")
+  rm -f "$status_file"
+  return "$status"
+}
+
+# show_log LOG MESSAGE: the part of a log that says why.
+show_log() {
+  if grep -q '^FAILED: ' "$1"; then
+    sed -n '/^FAILED: /,$p' "$1" | head -n 80 >&2
+  else
+    tail -n 60 "$1" >&2
+  fi
+  say "$2 (whole log: $1)"
+}
+
+# As many compilers as there are processors, at most one for each 1.5 GiB of free memory.
+jobs() {
+  cpus=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || printf 1)
+  free=$(awk '/^MemAvailable:/ { print int($2 / 1572864) }' /proc/meminfo 2>/dev/null || :)
+  if [ "${free:-0}" -ge 1 ] && [ "$free" -lt "$cpus" ]; then cpus=$free; fi
+  printf '%s' "$cpus"
+}
+
+# configure PRESET [cmake arguments]: where it was not yet done with these presets in this place.
+configure() {
+  preset=$1
+  shift
+  dir=$root/build/$preset
+  stamp=$dir/.configured
+  wanted=$root/build/.wanted-$preset
+  mkdir -p "$dir"
+  {
+    printf '%s %s\n' "$root" "$*"
+    cat "$root/CMakePresets.json"
+  } >"$wanted"
+  if [ -f "$dir/build.ninja" ] && cmp -s "$wanted" "$stamp"; then return 0; fi
+  rm -rf "$dir/CMakeCache.txt" "$dir/CMakeFiles" "$stamp"
+  # Warnings are errors with the compiler that the project is developed with; a newer compiler
+  # has warnings nobody has seen yet.
+  if [ "$preset" != fuzz ] && ! c++ -dumpversion 2>/dev/null | grep -q '^12\b'; then
+    set -- "$@" --compile-no-warning-as-error
+  fi
+  if ! (cd "$root" && run_logged "configuring $preset" "$dir.log" \
+    cmake --preset "$preset" "$@"); then
+    show_log "$dir.log" "build: cmake could not configure preset $preset"
+    return 1
+  fi
+  mv "$wanted" "$stamp"
+}
+
+# build PRESET TARGET...: quiet unless it fails. $cmake_arguments, where set, go to cmake.
+build() {
+  preset=$1
+  shift
+  # shellcheck disable=SC2086 # several arguments
+  configure "$preset" ${cmake_arguments-} || return 1
+  if ! [ -e "$root/build/$preset/.built" ]; then
+    say "building build/$preset for the first time; this takes minutes"
+  fi
+  if ! NINJA_STATUS='[%f/%t] ' run_logged "building $preset" "$root/build/$preset.log" \
+    ninja -C "$root/build/$preset" -j "$(jobs)" "$@"; then
+    show_log "$root/build/$preset.log" "build: preset $preset does not build"
+    return 1
+  fi
+  : >"$root/build/$preset/.built"
+}

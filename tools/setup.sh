@@ -1,0 +1,87 @@
+# shellcheck shell=sh disable=SC2154,SC2034 # variables shared with the files that read this
+# Read by ./fathom: `setup [--cuda] [--train]`, and what optional parts need. POSIX sh.
+
+setup() {
+  cuda=
+  train=
+  for word in "$@"; do
+    case $word in
+      --cuda) cuda=1 ;;
+      --train) train=1 ;;
+      *)
+        say "setup: unknown option: wanted --cuda or --train, found $word"
+        exit 2
+        ;;
+    esac
+  done
+  take_lock
+  ensure_packages build
+  build release fathom
+  if [ -n "$cuda" ]; then build_cuda || exit 1; fi
+  if [ -n "$train" ]; then build_train fathom-train || exit 1; fi
+  release_lock
+  say "ready: build/release/fathom${train:+, build/train/fathom-train}${cuda:+, build/cuda/fathom}"
+}
+
+# Why the CUDA backend cannot be built here; empty where it can.
+cuda_obstacle() {
+  if ! [ -d "$root/src/ops/cuda" ]; then
+    printf 'this version has no CUDA backend'
+  elif ! command -v nvcc >/dev/null 2>&1; then
+    printf 'no nvcc in the search path'
+  fi
+}
+
+build_cuda() {
+  reason=$(cuda_obstacle)
+  if [ -n "$reason" ]; then
+    say "setup: --cuda: $reason"
+    return 1
+  fi
+  build cuda
+}
+
+# venv NAME REQUIREMENT...: a Python environment build/NAME with these packages.
+# Status 1 where it cannot be had; the reason is in build/NAME.log.
+venv() {
+  place=$root/build/$1
+  name=$1
+  shift
+  if [ "$(cat "$place/.requirements" 2>/dev/null)" = "$*" ]; then return 0; fi
+  ensure_packages train || return 1
+  rm -rf "$place"
+  run_logged "python environment $name" "$place.log" python3 -m venv "$place" || return 1
+  run_logged "installing $*" "$place.log" "$place/bin/pip" install --quiet "$@" || return 1
+  printf '%s' "$*" >"$place/.requirements"
+}
+
+torch_version=2.13.0
+
+# The folder with libtorch's CMake package: that of an installed Python package, or our own copy.
+torch_cmake_dir() {
+  for python in python3 "$root/build/torch-venv/bin/python"; do
+    if "$python" -c 'import torch; print(torch.utils.cmake_prefix_path)' 2>/dev/null; then
+      return 0
+    fi
+  done
+  return 1
+}
+
+# build_train TARGET...: builds preset train; installs libtorch where there is none.
+build_train() {
+  if ! [ -d "$root/src/train" ]; then
+    say "setup: --train: this version has no trainer"
+    return 1
+  fi
+  if ! prefix=$(torch_cmake_dir); then
+    say "setup: installing the Python package torch $torch_version below build/ for its libtorch"
+    if ! venv torch-venv "torch==$torch_version" || ! prefix=$(torch_cmake_dir); then
+      say "setup: --train: torch $torch_version cannot be installed (log: build/torch-venv.log)"
+      return 1
+    fi
+  fi
+  cmake_arguments=-DCMAKE_PREFIX_PATH=$prefix
+  build train "$@" || return 1
+  cmake_arguments=
+  ln -sf ../train/fathom-train "$root/build/release/fathom-train"
+}
