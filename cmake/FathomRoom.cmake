@@ -1,10 +1,12 @@
-# fathom_room(NAME [DEPS ...] [PRIVATE ...] [TEST_DEPS ...] [TEST_LABELS ...])
+# fathom_room(NAME [SUBFOLDERS ...] [DEPS ...] [PRIVATE ...] [TEST_DEPS ...] [TEST_LABELS ...])
 # One folder of src/ is one static library, fathom_NAME. Every .cc of the folder belongs to it;
 # *_test.cc become the test program NAME_test, and *_fuzz.cc one libFuzzer program each (preset
 # fuzz). DEPS are rooms below and libraries; PRIVATE are libraries no header shows.
 function(fathom_room name)
-  cmake_parse_arguments(ROOM "" "" "DEPS;PRIVATE;TEST_DEPS;TEST_LABELS" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  cmake_parse_arguments(ROOM "" "" "SUBFOLDERS;DEPS;PRIVATE;TEST_DEPS;TEST_LABELS" ${ARGN})
+  list(TRANSFORM ROOM_SUBFOLDERS PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  list(TRANSFORM ROOM_SUBFOLDERS APPEND /*.cc)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc ${ROOM_SUBFOLDERS})
   set(tests ${sources})
   set(fuzzers ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")

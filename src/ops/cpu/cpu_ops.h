@@ -1,0 +1,40 @@
+#pragma once
+
+// CpuOps: the reference meaning of every word. Each do_ function stands in the file of its
+// mechanism; its arithmetic is in free functions beside it, which tests call directly. Work is
+// split over threads by output rows only.
+
+#include "base/thread_pool.h"
+#include "ops/backends.h"
+#include "ops/ops.h"
+
+namespace fathom {
+
+class CpuOps final : public Ops {
+ public:
+  // `path` is resolved: not kBest, and present on this machine.
+  CpuOps(int n_threads, CpuPath path) : pool_(n_threads), path_(path) {}
+
+ protected:
+  void do_rope(const RopeArgs& args) override;
+  void do_embed(const EmbedArgs& args) override;
+  void do_mhc_step(const MhcStepArgs& args) override;
+  void do_rms_norm(const RmsNormArgs& args) override;
+  void do_linear(const LinearArgs& args) override;
+  void do_grouped_linear(const GroupedLinearArgs& args) override;
+  void do_window_kv(const WindowKvArgs& args) override;
+  void do_window_commit(const WindowCommitArgs& args) override;
+  void do_compress(const CompressArgs& args) override;
+  void do_index_select(const IndexSelectArgs& args) override;
+  void do_attend(const AttendArgs& args) override;
+  void do_route(const RouteArgs& args) override;
+  void do_experts(const ExpertsArgs& args) override;
+  void do_engram_gather(const EngramGatherArgs& args) override;
+  void do_engram_mix(const EngramMixArgs& args) override;
+
+ private:
+  ThreadPool pool_;
+  CpuPath path_;
+};
+
+}  // namespace fathom

@@ -1,0 +1,67 @@
+#pragma once
+
+// Ops: the vocabulary in which model/ is written, with the grain of the fused kernels. Every word
+// checks shapes and dtypes once for all backends, then runs the backend's body. The CPU bodies
+// (ops/cpu/) define the meaning; ops/words.h says what each word computes.
+//
+// Thread rule: one thread calls words of one Ops object; a backend may use threads inside a word.
+// A violated shape is a bug of the caller and stops the program.
+
+#include <string>
+
+#include "ops/probe.h"
+#include "ops/words.h"
+
+namespace fathom {
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  void rope(const RopeArgs& args);
+  void embed(const EmbedArgs& args);
+  void mhc_step(const MhcStepArgs& args);
+  void rms_norm(const RmsNormArgs& args);
+  void linear(const LinearArgs& args);
+  void grouped_linear(const GroupedLinearArgs& args);
+  void window_kv(const WindowKvArgs& args);
+  void window_commit(const WindowCommitArgs& args);
+  void compress(const CompressArgs& args);
+  void index_select(const IndexSelectArgs& args);
+  void attend(const AttendArgs& args);
+  void route(const RouteArgs& args);
+  void experts(const ExpertsArgs& args);
+  void engram_gather(const EngramGatherArgs& args);
+  void engram_mix(const EngramMixArgs& args);
+
+  // The probe is borrowed and may be null. The scope is put before every name: "L03.".
+  void set_probe(Probe* probe) { probe_ = probe; }
+  void set_scope(std::string scope) { scope_ = std::move(scope); }
+  bool probing() const { return probe_ != nullptr; }
+  void show(const char* name, const Tensor& tensor) {
+    if (probe_ != nullptr) probe_->value(scope_ + name, tensor);
+  }
+
+ protected:
+  virtual void do_rope(const RopeArgs& args) = 0;
+  virtual void do_embed(const EmbedArgs& args) = 0;
+  virtual void do_mhc_step(const MhcStepArgs& args) = 0;
+  virtual void do_rms_norm(const RmsNormArgs& args) = 0;
+  virtual void do_linear(const LinearArgs& args) = 0;
+  virtual void do_grouped_linear(const GroupedLinearArgs& args) = 0;
+  virtual void do_window_kv(const WindowKvArgs& args) = 0;
+  virtual void do_window_commit(const WindowCommitArgs& args) = 0;
+  virtual void do_compress(const CompressArgs& args) = 0;
+  virtual void do_index_select(const IndexSelectArgs& args) = 0;
+  virtual void do_attend(const AttendArgs& args) = 0;
+  virtual void do_route(const RouteArgs& args) = 0;
+  virtual void do_experts(const ExpertsArgs& args) = 0;
+  virtual void do_engram_gather(const EngramGatherArgs& args) = 0;
+  virtual void do_engram_mix(const EngramMixArgs& args) = 0;
+
+ private:
+  Probe* probe_ = nullptr;
+  std::string scope_;
+};
+
+}  // namespace fathom
