@@ -78,6 +78,15 @@ void Ops::embed(const EmbedArgs& args) {
   do_embed(args);
 }
 
+void Ops::gather_rows(const GatherRowsArgs& args) {
+  FATHOM_CHECK(args.out.dtype == args.in.dtype);
+  FATHOM_CHECK(args.out.is_dense() && args.in.is_dense());
+  FATHOM_CHECK(args.out.dim(0) == static_cast<int64_t>(args.rows.size()));
+  FATHOM_CHECK(args.out.stride[0] == args.in.stride[0]);
+  for (const int64_t row : args.rows) FATHOM_CHECK(0 <= row && row < args.in.dim(0));
+  do_gather_rows(args);
+}
+
 void Ops::mhc_step(const MhcStepArgs& args) {
   FATHOM_CHECK(args.residual.rank == 3);
   const int64_t n_rows = args.residual.dim(0);

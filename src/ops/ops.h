@@ -20,6 +20,7 @@ class Ops {
 
   void rope(const RopeArgs& args);
   void embed(const EmbedArgs& args);
+  void gather_rows(const GatherRowsArgs& args);
   void mhc_step(const MhcStepArgs& args);
   void rms_norm(const RmsNormArgs& args);
   void linear(const LinearArgs& args);
@@ -45,6 +46,7 @@ class Ops {
  protected:
   virtual void do_rope(const RopeArgs& args) = 0;
   virtual void do_embed(const EmbedArgs& args) = 0;
+  virtual void do_gather_rows(const GatherRowsArgs& args) = 0;
   virtual void do_mhc_step(const MhcStepArgs& args) = 0;
   virtual void do_rms_norm(const RmsNormArgs& args) = 0;
   virtual void do_linear(const LinearArgs& args) = 0;

@@ -38,6 +38,13 @@ struct EmbedArgs {
   Tensor table;     // [V, D] bf16
 };
 
+// out[i] = in[rows[i]]: whole rows of any dtype.
+struct GatherRowsArgs {
+  Tensor out;                     // [M, ...] out
+  Tensor in;                      // [N, ...] dense, the same dtype and row shape
+  std::span<const int64_t> rows;  // M
+};
+
 // Mixing coefficients of one hyper-connection site.
 struct MhcCoefficients {
   Tensor pre;   // [N, n] f32

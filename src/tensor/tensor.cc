@@ -1,8 +1,10 @@
 #include "tensor/tensor.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
-#include <new>
+
+#include "base/memory.h"
 
 namespace fathom {
 namespace {
@@ -79,21 +81,37 @@ bool has_shape(const Tensor& t, std::initializer_list<int64_t> shape) {
          std::equal(shape.begin(), shape.end(), t.shape.begin());
 }
 
-Buffer::Buffer(int64_t bytes) : bytes_(bytes) {
-  FATHOM_CHECK(bytes >= 0);
-  const auto size = static_cast<size_t>(aligned(std::max<int64_t>(bytes, 1)));
-  data_.reset(static_cast<std::byte*>(::operator new(size, std::align_val_t(kAlignment))));
-  std::memset(data_.get(), 0, size);
+Buffer::Buffer(int64_t bytes) {
+  Result<Buffer> buffer = allocate(bytes, "buffer");
+  FATHOM_CHECK(buffer.has_value());
+  *this = std::move(*buffer);
 }
 
-void Buffer::Free::operator()(std::byte* p) const {
-  ::operator delete(p, std::align_val_t(kAlignment));
+Result<Buffer> Buffer::allocate(int64_t bytes, const std::string& what) {
+  FATHOM_CHECK(bytes >= 0);
+  const uint64_t available = available_memory_bytes();
+  if (static_cast<uint64_t>(bytes) > available) {
+    return exhausted(what + ": wanted " + std::to_string(bytes) + " bytes of memory, found " +
+                     std::to_string(available) + " available");
+  }
+  const auto size = static_cast<size_t>(aligned(std::max<int64_t>(bytes, 1)));
+  Buffer buffer;
+  buffer.data_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, size)));
+  if (buffer.data_ == nullptr) {
+    return exhausted(what + ": cannot allocate " + std::to_string(bytes) + " bytes");
+  }
+  std::memset(buffer.data_.get(), 0, size);
+  buffer.bytes_ = bytes;
+  return buffer;
 }
+
+void Buffer::Free::operator()(std::byte* p) const { std::free(p); }
 
 Tensor Arena::make(DType dtype, std::initializer_list<int64_t> shape) {
-  Tensor t = Tensor::dense(buffer_.data() + used_, dtype, shape);
+  std::byte* data = buffer_.data() == nullptr ? nullptr : buffer_.data() + used_;
+  Tensor t = Tensor::dense(data, dtype, shape);
   used_ += aligned(t.bytes());
-  FATHOM_CHECK(used_ <= buffer_.bytes());
+  FATHOM_CHECK(used_ <= capacity_);
   peak_ = std::max(peak_, used_);
   return t;
 }

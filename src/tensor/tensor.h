@@ -11,11 +11,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
 
 #include "base/check.h"
+#include "base/result.h"
 #include "tensor/dtype.h"
 
 namespace fathom {
@@ -70,7 +72,11 @@ bool has_shape(const Tensor& t, std::initializer_list<int64_t> shape);
 class Buffer {
  public:
   Buffer() = default;
-  explicit Buffer(int64_t bytes);  // zeroed
+  explicit Buffer(int64_t bytes);  // zeroed; running out of memory is a bug here
+
+  // Zeroed, for sizes that a user chose: kExhausted where the memory is not to be had. `what` names
+  // the bytes in the message.
+  static Result<Buffer> allocate(int64_t bytes, const std::string& what);
 
   std::byte* data() const { return data_.get(); }
   int64_t bytes() const { return bytes_; }
@@ -87,12 +93,15 @@ class Buffer {
 // over it is a bug. Memory is not cleared.
 class Arena {
  public:
-  explicit Arena(int64_t bytes) : buffer_(bytes) {}
+  explicit Arena(Buffer buffer) : buffer_(std::move(buffer)), capacity_(buffer_.bytes()) {}
+
+  // Gives views without memory and only counts: the way to plan a capacity.
+  static Arena measuring() { return Arena(); }
 
   Tensor make(DType dtype, std::initializer_list<int64_t> shape);
   void reset() { used_ = 0; }
 
-  int64_t capacity() const { return buffer_.bytes(); }
+  int64_t capacity() const { return capacity_; }
   int64_t used() const { return used_; }
   int64_t peak() const { return peak_; }
 
@@ -101,7 +110,10 @@ class Arena {
   void release(int64_t mark) { used_ = mark; }
 
  private:
+  Arena() = default;
+
   Buffer buffer_;
+  int64_t capacity_ = std::numeric_limits<int64_t>::max();
   int64_t used_ = 0;
   int64_t peak_ = 0;
 };

@@ -153,13 +153,19 @@ TEST(Tensor, RowsAndReshapeShareBytes) {
 }
 
 TEST(Arena, ReleasesToAMarkAndRemembersThePeak) {
-  Arena arena(1024);
+  Arena arena(Buffer(1024));
   arena.make(DType::kF32, {10});
   const int64_t mark = arena.mark();
   arena.make(DType::kBf16, {100});
   arena.release(mark);
   EXPECT_EQ(arena.used(), 64);
   EXPECT_EQ(arena.peak(), 64 + 256);
+}
+
+TEST(Arena, MeasuringCountsWithoutMemory) {
+  Arena arena = Arena::measuring();
+  EXPECT_TRUE(arena.make(DType::kF32, {1000, 1000, 1000}).empty());
+  EXPECT_EQ(arena.peak(), 4'000'000'000);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ class CpuOps final : public Ops {
  protected:
   void do_rope(const RopeArgs& args) override;
   void do_embed(const EmbedArgs& args) override;
+  void do_gather_rows(const GatherRowsArgs& args) override;
   void do_mhc_step(const MhcStepArgs& args) override;
   void do_rms_norm(const RmsNormArgs& args) override;
   void do_linear(const LinearArgs& args) override;
