@@ -1,0 +1,42 @@
+#include "text/pretokenizer.h"
+
+#include "text/utf8.h"
+
+namespace fathom {
+
+Result<Pretokenizer> Pretokenizer::create(const std::vector<std::string>& patterns) {
+  Pretokenizer pretokenizer;
+  if (patterns == ReleasedSplit::patterns()) {
+    pretokenizer.released_.emplace();
+    return pretokenizer;
+  }
+  FATHOM_ASSIGN_OR_RETURN(pretokenizer.regex_, RegexSplit::compile(patterns));
+  return pretokenizer;
+}
+
+void Pretokenizer::split_valid(std::string_view text, size_t base,
+                               std::vector<size_t>* ends) const {
+  if (released_) {
+    released_->split(text, base, ends);
+  } else {
+    regex_->split(text, base, ends);
+  }
+}
+
+void Pretokenizer::split(std::string_view text, std::vector<size_t>* ends) const {
+  size_t pos = 0;
+  while (pos < text.size()) {
+    const size_t valid = utf8_valid_prefix(text.substr(pos));
+    split_valid(text.substr(pos, valid), pos, ends);
+    pos += valid;
+    const size_t bad_begin = pos;
+    while (pos < text.size()) {
+      const Utf8Step step = utf8_step(text.substr(pos));
+      if (step.kind == Utf8Step::Kind::kCodePoint) break;
+      pos += step.length;
+    }
+    if (pos > bad_begin) ends->push_back(pos);
+  }
+}
+
+}  // namespace fathom

@@ -1,0 +1,30 @@
+#include "text/quote.h"
+
+#include <fmt/format.h>
+
+#include "text/utf8.h"
+
+namespace fathom {
+
+std::string quote(std::string_view text) {
+  constexpr size_t kShownBytes = 64;
+  std::string out = "\"";
+  size_t pos = 0;
+  while (pos < text.size() && pos < kShownBytes) {
+    const Utf8Step step = utf8_step(text.substr(pos));
+    const std::string_view bytes = text.substr(pos, step.length);
+    const bool shown = step.kind == Utf8Step::Kind::kCodePoint && step.code_point >= 0x20 &&
+                       (step.code_point < 0x7F || step.code_point >= 0xA0);
+    if (shown) {
+      out += bytes;
+    } else {
+      for (const char c : bytes) out += fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
+    }
+    pos += step.length;
+  }
+  out += '"';
+  if (pos < text.size()) out += fmt::format("... ({} bytes)", text.size());
+  return out;
+}
+
+}  // namespace fathom

@@ -1,0 +1,142 @@
+#include "text/tokenizer.h"
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/file.h"
+#include "text/added_tokens.h"
+#include "text/bpe.h"
+#include "text/pretokenizer.h"
+#include "text/tokenizer_file.h"
+#include "text/utf8.h"
+
+namespace fathom {
+
+struct Tokenizer::Parts {
+  Bpe bpe;
+  Pretokenizer pretokenizer;
+  AddedTokenMatcher matcher;
+  std::vector<bool> is_added;    // by id
+  std::vector<bool> is_special;  // by id
+};
+
+// What one call of encode() needs.
+struct Tokenizer::Work {
+  std::vector<TokenId> ids;
+  std::vector<size_t> ends;
+  Bpe::Scratch scratch;
+};
+
+Tokenizer::Tokenizer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+Result<Tokenizer> Tokenizer::load(const std::string& path) {
+  constexpr uint64_t kFileBytesMax = uint64_t{256} << 20;
+  FATHOM_ASSIGN_OR_RETURN(const std::string json, read_file(path, kFileBytesMax));
+  return from_json(json, path);
+}
+
+Result<Tokenizer> Tokenizer::from_json(std::string_view json, std::string_view name) {
+  FATHOM_ASSIGN_OR_RETURN(const TokenizerFile file, parse_tokenizer_file(json, name));
+  auto pretokenizer = Pretokenizer::create(file.split_patterns);
+  if (!pretokenizer) {
+    return invalid(fmt::format("{}: pre_tokenizer: {}", name, pretokenizer.error().message));
+  }
+  auto parts = std::make_unique<Parts>(Parts{
+      Bpe(file), std::move(*pretokenizer), AddedTokenMatcher(file.added),
+      std::vector<bool>(file.token_bytes.size()), std::vector<bool>(file.token_bytes.size())});
+  for (const AddedToken& token : file.added) {
+    parts->is_added[token.id] = true;
+    parts->is_special[token.id] = token.special;
+  }
+  return Tokenizer(std::move(parts));
+}
+
+void Tokenizer::encode_plain(std::string_view text, Work* work) const {
+  work->ends.clear();
+  parts_->pretokenizer.split(text, &work->ends);
+  size_t begin = 0;
+  for (const size_t end : work->ends) {
+    parts_->bpe.encode(text.substr(begin, end - begin), &work->scratch, &work->ids);
+    begin = end;
+  }
+}
+
+std::vector<TokenId> Tokenizer::encode(std::string_view text, AddedTokens added) const {
+  if (added == AddedTokens::kIgnore) return encode(text, std::span<const ByteRange>{});
+  const ByteRange whole{0, text.size()};
+  return encode(text, std::span(&whole, 1));
+}
+
+std::vector<TokenId> Tokenizer::encode(std::string_view text,
+                                       std::span<const ByteRange> markers) const {
+  Work work;
+  size_t plain_begin = 0;
+  size_t checked = 0;
+  for (const ByteRange& range : markers) {
+    FATHOM_CHECK(range.begin >= checked);
+    FATHOM_CHECK(range.begin <= range.end);
+    FATHOM_CHECK(range.end <= text.size());
+    size_t from = range.begin;
+    while (const auto match = parts_->matcher.find(text, from, range.end)) {
+      encode_plain(text.substr(plain_begin, match->range.begin - plain_begin), &work);
+      work.ids.push_back(match->id);
+      from = plain_begin = match->range.end;
+    }
+    checked = range.end;
+  }
+  encode_plain(text.substr(plain_begin), &work);
+  return std::move(work.ids);
+}
+
+Result<void> Tokenizer::check_ids(std::span<const TokenId> ids) const {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (is_valid(ids[i])) continue;
+    return invalid(fmt::format("token {} has id {}, wanted 0 to {}", i, ids[i], vocab_size() - 1));
+  }
+  return {};
+}
+
+Result<std::string> Tokenizer::decode_bytes(std::span<const TokenId> ids,
+                                            SpecialTokens special) const {
+  FATHOM_RETURN_IF_ERROR(check_ids(ids));
+  std::string bytes;
+  for (const TokenId id : ids) {
+    if (special == SpecialTokens::kSkip && is_special(id)) continue;
+    bytes += token_bytes(id);
+  }
+  return bytes;
+}
+
+Result<std::string> Tokenizer::decode(std::span<const TokenId> ids, SpecialTokens special) const {
+  FATHOM_ASSIGN_OR_RETURN(const std::string bytes, decode_bytes(ids, special));
+  std::string text;
+  if (utf8_append_decided(bytes, &text) < bytes.size()) utf8_append(&text, kReplacementCharacter);
+  return text;
+}
+
+int32_t Tokenizer::vocab_size() const { return parts_->bpe.vocabulary().size(); }
+
+std::string_view Tokenizer::token_bytes(TokenId id) const {
+  FATHOM_CHECK(is_valid(id));
+  return parts_->bpe.vocabulary().bytes(id);
+}
+
+bool Tokenizer::is_added(TokenId id) const {
+  FATHOM_CHECK(is_valid(id));
+  return parts_->is_added[id];
+}
+
+bool Tokenizer::is_special(TokenId id) const {
+  FATHOM_CHECK(is_valid(id));
+  return parts_->is_special[id];
+}
+
+std::optional<TokenId> Tokenizer::added_token(std::string_view text) const {
+  const TokenId id = parts_->matcher.find_exact(text);
+  return id == kNoToken ? std::nullopt : std::optional(id);
+}
+
+}  // namespace fathom

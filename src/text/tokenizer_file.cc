@@ -1,0 +1,260 @@
+#include "text/tokenizer_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <optional>
+#include <unordered_map>
+
+#include "text/byte_alphabet.h"
+#include "text/quote.h"
+#include "text/tokenizer_file_json.h"
+#include "text/utf8.h"
+
+namespace fathom {
+namespace {
+
+namespace json = boost::json;
+
+// The file in work: what later sections need to know of earlier ones.
+class Reader {
+ public:
+  explicit Reader(JsonSource source) : source_(source) {}
+
+  Result<void> read_vocabulary(const json::object& model);
+  Result<void> read_added_tokens(const json::object& root);
+  Result<void> check_ids() const;
+  Result<void> read_merges(const json::object& model);
+  Result<void> check_reachable() const;
+
+  TokenizerFile take() { return std::move(file_); }
+
+ private:
+  // How a vocabulary entry comes about.
+  enum class Origin : uint8_t { kUnknown, kByte, kMerge, kAdded };
+
+  Result<void> put(TokenId id, std::string bytes, const std::string& where);
+  Result<void> read_added_token(const json::value& value, size_t index);
+  Result<Merge> read_merge(const json::value& value, size_t index);
+  Result<TokenId> merge_part(std::string_view symbols, size_t index, std::string_view which) const;
+  Result<std::pair<std::string_view, std::string_view>> merge_parts(const json::value& value,
+                                                                    size_t index) const;
+
+  JsonSource source_;
+  TokenizerFile file_;
+  std::unordered_map<std::string_view, TokenId> id_of_entry_;  // keys: model.vocab as written
+  std::vector<bool> taken_;                                    // by id
+  std::vector<Origin> origin_;                                 // by id
+};
+
+// A file of n entries can only have ids below n without a hole; the bound keeps a wild id from
+// asking for memory before the hole is found.
+constexpr int64_t kIdMax = (int64_t{1} << 24) - 1;
+
+Result<void> Reader::put(TokenId id, std::string bytes, const std::string& where) {
+  const auto index = static_cast<size_t>(id);
+  if (index >= taken_.size()) {
+    taken_.resize(index + 1);
+    file_.token_bytes.resize(index + 1);
+    origin_.resize(index + 1, Origin::kUnknown);
+  }
+  if (taken_[index]) {
+    return source_.error(
+        where, fmt::format("id {} is already that of {}", id, quote(file_.token_bytes[index])));
+  }
+  taken_[index] = true;
+  file_.token_bytes[index] = std::move(bytes);
+  return {};
+}
+
+Result<void> Reader::read_vocabulary(const json::object& model) {
+  FATHOM_ASSIGN_OR_RETURN(const json::object* vocab, source_.object(model, "model", "vocab"));
+  id_of_entry_.reserve(vocab->size());
+  for (const auto& item : *vocab) {
+    const std::string_view entry{item.key().data(), item.key().size()};
+    const std::string where = "model.vocab[" + quote(entry) + "]";
+    FATHOM_ASSIGN_OR_RETURN(const int64_t id, source_.integer(item.value(), where, 0, kIdMax));
+    if (entry.empty())
+      return source_.error(where, "the entry is empty, wanted at least one symbol");
+    // An entry outside the byte alphabet can only be an added token, whose bytes are its text.
+    const std::optional<std::string> bytes = symbols_to_bytes(entry);
+    FATHOM_RETURN_IF_ERROR(
+        put(static_cast<TokenId>(id), bytes ? *bytes : std::string(entry), where));
+    if (bytes && bytes->size() == 1) origin_[id] = Origin::kByte;
+    id_of_entry_.emplace(entry, static_cast<TokenId>(id));
+  }
+  for (int byte = 0; byte < 256; ++byte) {
+    std::string symbol;
+    utf8_append(&symbol, byte_symbol(static_cast<uint8_t>(byte)));
+    if (id_of_entry_.contains(symbol)) continue;
+    return source_.error("model.vocab", fmt::format("byte 0x{:02X} (symbol {}) is missing, wanted "
+                                                    "all 256 bytes",
+                                                    byte, quote(symbol)));
+  }
+  return {};
+}
+
+Result<void> Reader::read_added_token(const json::value& value, size_t index) {
+  const std::string where = fmt::format("added_tokens[{}]", index);
+  FATHOM_ASSIGN_OR_RETURN(const json::object* token, source_.as_object(value, where));
+  FATHOM_ASSIGN_OR_RETURN(const int64_t id, source_.integer(*token, where, "id", 0, kIdMax));
+  FATHOM_ASSIGN_OR_RETURN(const std::string_view content, source_.string(*token, where, "content"));
+  FATHOM_ASSIGN_OR_RETURN(const bool special, source_.boolean(*token, where, "special"));
+  for (const std::string_view flag : {"single_word", "lstrip", "rstrip"}) {
+    FATHOM_ASSIGN_OR_RETURN(const bool set, source_.boolean(*token, where, flag));
+    if (set) return source_.error(where + "." + std::string(flag), "is true, supported is false");
+  }
+  if (content.empty()) return source_.error(where + ".content", "is empty");
+  AddedToken added{static_cast<TokenId>(id), std::string(content), special};
+  const auto entry = id_of_entry_.find(content);
+  if (entry == id_of_entry_.end()) {
+    FATHOM_RETURN_IF_ERROR(put(added.id, added.content, where));
+  } else if (entry->second != id) {
+    return source_.error(where, fmt::format("id {} of {} differs from its id {} in model.vocab", id,
+                                            quote(content), entry->second));
+  } else if (file_.token_bytes[id] != content) {
+    return source_.error(
+        where + ".content",
+        quote(content) + " stands in model.vocab for the bytes " + quote(file_.token_bytes[id]));
+  }
+  if (origin_[id] == Origin::kAdded) {
+    return source_.error(where, fmt::format("{} with id {} is given twice", quote(content), id));
+  }
+  if (origin_[id] == Origin::kUnknown) origin_[id] = Origin::kAdded;
+  file_.added.push_back(std::move(added));
+  return {};
+}
+
+Result<void> Reader::read_added_tokens(const json::object& root) {
+  const json::value* list = root.if_contains("added_tokens");
+  if (list == nullptr || list->is_null()) return {};
+  FATHOM_ASSIGN_OR_RETURN(const json::array* tokens, source_.as_array(*list, "added_tokens"));
+  for (size_t i = 0; i < tokens->size(); ++i) {
+    FATHOM_RETURN_IF_ERROR(read_added_token((*tokens)[i], i));
+  }
+  std::unordered_map<std::string_view, TokenId> seen;
+  for (const AddedToken& token : file_.added) {
+    const auto [first, is_new] = seen.emplace(token.content, token.id);
+    if (is_new) continue;
+    return source_.error(
+        "added_tokens",
+        fmt::format("{} has two ids, {} and {}", quote(token.content), first->second, token.id));
+  }
+  std::ranges::sort(file_.added, {}, &AddedToken::id);
+  return {};
+}
+
+Result<void> Reader::check_ids() const {
+  const auto hole = std::ranges::find(taken_, false);
+  if (hole == taken_.end()) return {};
+  return source_.error("model.vocab and added_tokens",
+                       fmt::format("no token has id {}, wanted every id from 0 to {}",
+                                   hole - taken_.begin(), taken_.size() - 1));
+}
+
+Result<std::pair<std::string_view, std::string_view>> Reader::merge_parts(const json::value& value,
+                                                                          size_t index) const {
+  const std::string where = fmt::format("model.merges[{}]", index);
+  if (const json::string* text = value.if_string()) {
+    const std::string_view both{text->data(), text->size()};
+    const size_t space = both.find(' ');
+    if (space == both.npos || both.find(' ', space + 1) != both.npos) {
+      return source_.error(where, quote(both) + " is not two parts with one space between them");
+    }
+    return std::pair{both.substr(0, space), both.substr(space + 1)};
+  }
+  const json::array* parts = value.if_array();
+  if (parts == nullptr || parts->size() != 2 || !(*parts)[0].is_string() ||
+      !(*parts)[1].is_string()) {
+    return source_.error(where, "is neither \"a b\" nor [\"a\", \"b\"]");
+  }
+  const auto view = [](const json::value& v) {
+    return std::string_view{v.get_string().data(), v.get_string().size()};
+  };
+  return std::pair{view((*parts)[0]), view((*parts)[1])};
+}
+
+Result<TokenId> Reader::merge_part(std::string_view symbols, size_t index,
+                                   std::string_view which) const {
+  const std::string where = fmt::format("model.merges[{}]", index);
+  const auto entry = id_of_entry_.find(symbols);
+  if (entry == id_of_entry_.end()) {
+    return source_.error(where, fmt::format("{} {} is not in model.vocab", which, quote(symbols)));
+  }
+  return entry->second;
+}
+
+Result<Merge> Reader::read_merge(const json::value& value, size_t index) {
+  FATHOM_ASSIGN_OR_RETURN(const auto parts, merge_parts(value, index));
+  Merge merge;
+  FATHOM_ASSIGN_OR_RETURN(merge.left, merge_part(parts.first, index, "left part"));
+  FATHOM_ASSIGN_OR_RETURN(merge.right, merge_part(parts.second, index, "right part"));
+  std::string joined(parts.first);
+  joined += parts.second;
+  FATHOM_ASSIGN_OR_RETURN(merge.result, merge_part(joined, index, "result"));
+  for (const TokenId part : {merge.left, merge.right}) {
+    if (origin_[part] == Origin::kByte || origin_[part] == Origin::kMerge) continue;
+    return source_.error(
+        fmt::format("model.merges[{}]", index),
+        fmt::format("part {} is neither a byte nor the result of an earlier merge (missing merge, "
+                    "cycle or wrong order)",
+                    quote(part == merge.left ? parts.first : parts.second)));
+  }
+  origin_[merge.result] = Origin::kMerge;
+  return merge;
+}
+
+Result<void> Reader::read_merges(const json::object& model) {
+  FATHOM_ASSIGN_OR_RETURN(const json::array* merges, source_.array(model, "model", "merges"));
+  file_.merges.reserve(merges->size());
+  std::unordered_map<uint64_t, size_t> rank_of;
+  rank_of.reserve(merges->size());
+  for (size_t i = 0; i < merges->size(); ++i) {
+    FATHOM_ASSIGN_OR_RETURN(const Merge merge, read_merge((*merges)[i], i));
+    const uint64_t key =
+        (static_cast<uint64_t>(merge.left) << 32) | static_cast<uint32_t>(merge.right);
+    const auto [first, is_new] = rank_of.emplace(key, i);
+    if (!is_new) {
+      return source_.error(fmt::format("model.merges[{}]", i),
+                           fmt::format("repeats model.merges[{}]", first->second));
+    }
+    file_.merges.push_back(merge);
+  }
+  return {};
+}
+
+Result<void> Reader::check_reachable() const {
+  const auto unknown = std::ranges::find(origin_, Origin::kUnknown);
+  if (unknown == origin_.end() || file_.ignore_merges) return {};
+  const auto id = unknown - origin_.begin();
+  return source_.error("model.vocab",
+                       fmt::format("{} with id {} is no byte, no added token and not "
+                                   "the result of a merge (missing merge)",
+                                   quote(file_.token_bytes[id]), id));
+}
+
+}  // namespace
+
+Result<TokenizerFile> parse_tokenizer_file(std::string_view text, std::string_view name) {
+  const JsonSource source(name);
+  json::monotonic_resource memory(text.size() + 4096);
+  FATHOM_ASSIGN_OR_RETURN(const json::value document, source.parse(text, &memory));
+  FATHOM_ASSIGN_OR_RETURN(const json::object* root, source.as_object(document, "the file"));
+  FATHOM_ASSIGN_OR_RETURN(const json::object* model, source.object(*root, "", "model"));
+  FATHOM_ASSIGN_OR_RETURN(const bool ignore_merges, check_supported(source, *root, *model));
+  FATHOM_ASSIGN_OR_RETURN(auto patterns, read_split_patterns(source, *root));
+
+  Reader reader(source);
+  FATHOM_RETURN_IF_ERROR(reader.read_vocabulary(*model));
+  FATHOM_RETURN_IF_ERROR(reader.read_added_tokens(*root));
+  FATHOM_RETURN_IF_ERROR(reader.check_ids());
+  FATHOM_RETURN_IF_ERROR(reader.read_merges(*model));
+  FATHOM_RETURN_IF_ERROR(reader.check_reachable());
+  TokenizerFile file = reader.take();
+  file.split_patterns = std::move(patterns);
+  file.ignore_merges = ignore_merges;
+  return file;
+}
+
+}  // namespace fathom
