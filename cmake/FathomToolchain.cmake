@@ -20,3 +20,8 @@ find_program(FATHOM_MOLD mold)
 if(FATHOM_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
+
+# GCC 12 reports overlapping copies in "text" + std::string where there are none (GCC bug 105329).
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  add_compile_options(-Wno-restrict)
+endif()
