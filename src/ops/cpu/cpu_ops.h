@@ -6,6 +6,7 @@
 
 #include "base/thread_pool.h"
 #include "ops/backends.h"
+#include "ops/cpu/context.h"
 #include "ops/ops.h"
 
 namespace fathom {
@@ -34,8 +35,11 @@ class CpuOps final : public Ops {
   void do_engram_mix(const EngramMixArgs& args) override;
 
  private:
+  cpu::Context context() { return {pool_, path_, scratch_}; }
+
   ThreadPool pool_;
   CpuPath path_;
+  cpu::Scratch scratch_;
 };
 
 }  // namespace fathom

@@ -5,14 +5,17 @@
 // block, in order of blocks, acc_j = fma(a, b, acc_j); lanes are folded 8, 4, 2, 1. Operands are
 // fp32 values that already carry their block scales, which is exact since scales are powers of two.
 // K is padded to a multiple of 32 with zeros (fma(0, 0, acc) keeps acc). All paths give the same
-// bits.
+// bits, as long as no FP8 code is a NaN (0x7f, 0xff).
 
 #include <cstdint>
 
 #include "ops/backends.h"
+#include "tensor/codecs.h"
 #include "tensor/tensor.h"
 
 namespace fathom::cpu {
+
+constexpr int64_t padded_width(int64_t K) { return (K + 31) / 32 * 32; }
 
 // sum_k a[k] b[k]; K a multiple of 32.
 float dot(CpuPath path, const float* a, const float* b, int64_t K);
@@ -22,17 +25,23 @@ float dot(CpuPath path, const float* a, const float* b, int64_t K);
 void expand_rows(const Activation& x, WeightFormat format, int64_t begin, int64_t end, float* out);
 
 // out[r, o] = dot(x row r, w row o) for r in [0, n_rows), o in [o_begin, o_end). x: fp32 rows of
-// padded K as expand_rows writes them. out: row stride out_stride, fp32. Any number of rows gives
-// each row the same bits.
+// padded K as expand_rows writes them. out: row stride out_stride, fp32, or rounded once to bf16
+// where out_bf16 is given instead. Any number of rows gives each row the same bits.
 struct MatmulArgs {
   float* out = nullptr;  // out[r * out_stride + (o - o_begin)]
+  Bf16* out_bf16 = nullptr;
   int64_t out_stride = 0;
   const float* x = nullptr;  // [n_rows, K padded to 32]
+  // Where given, row r of x stands at x + x_rows[r] * padded K.
+  const int32_t* x_rows = nullptr;
   int64_t n_rows = 0;
   const Weight* w = nullptr;
   int64_t o_begin = 0;
   int64_t o_end = 0;
 };
 void matmul(CpuPath path, const MatmulArgs& args);
+
+// The fp32 values of a weight row with its scales, [padded K]: what the products see.
+void expand_weight_row(const Weight& w, int64_t o, float* out);
 
 }  // namespace fathom::cpu
