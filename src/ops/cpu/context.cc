@@ -1,7 +1,5 @@
 #include "ops/cpu/context.h"
 
-#include "ops/cpu/dot_simd.h"
-
 namespace fathom::cpu {
 namespace {
 
@@ -10,9 +8,9 @@ bool has(CpuPath path) {
     case CpuPath::kScalar:
       return true;
     case CpuPath::kAvx2:
-      return has_avx2();
+      return false;
     case CpuPath::kAvx512:
-      return has_avx512();
+      return false;
     case CpuPath::kBest:
       break;
   }
