@@ -6,6 +6,9 @@ add_compile_options(-Wall -Wextra -Wno-missing-field-initializers -ffp-contract=
 
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   add_compile_options(-Wthread-safety)
+else()
+  # GCC 12 reports overlapping copies inside std::string that cannot happen (GCC bug 105651).
+  add_compile_options(-Wno-restrict)
 endif()
 
 find_program(FATHOM_CCACHE ccache)
@@ -16,4 +19,9 @@ endif()
 find_program(FATHOM_MOLD mold)
 if(FATHOM_MOLD)
   add_link_options(-fuse-ld=mold)
+endif()
+
+# GCC 12 reports overlapping copies in "text" + std::string where there are none (GCC bug 105329).
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  add_compile_options(-Wno-restrict)
 endif()

@@ -20,9 +20,11 @@ run_tests() {
   began=$(date +%s)
   take_lock
   ensure_packages build
+  if [ -n "$all" ] && ! ensure_packages all; then
+    say "test: not all tools of tools/packages.txt could be installed"
+  fi
   test_release
   if [ -n "$all" ]; then
-    ensure_packages all || say "test: not all tools of tools/packages.txt could be installed"
     test_differential
     test_sanitizer asan 'torch|gpu|differential|long|slow|tidy'
     test_sanitizer tsan 'torch|gpu|differential|long|slow'
@@ -51,7 +53,7 @@ skip() {
   report "$1" 0 0 1
 }
 
-# labelled NAME|NAME...: the pattern of a test that has one of these labels (cmake/FathomRoom.cmake).
+# labelled NAME|NAME...: the pattern of a test with one of these labels (cmake/FathomRoom.cmake).
 labelled() { printf '(^|,)(%s)(,|$)' "$1"; }
 
 count_of() { sed -n "s/^.*[[:space:]]$1=\"\([0-9]*\)\".*$/\1/p" "$2" | head -n 1; }

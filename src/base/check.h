@@ -14,7 +14,7 @@ namespace fathom {
   ((condition) ? static_cast<void>(0) : ::fathom::check_failed(#condition, __FILE__, __LINE__))
 
 #ifdef NDEBUG
-#define FATHOM_DCHECK(condition) static_cast<void>(sizeof(condition))
+#define FATHOM_DCHECK(condition) static_cast<void>(false && (condition))
 #else
 #define FATHOM_DCHECK(condition) FATHOM_CHECK(condition)
 #endif

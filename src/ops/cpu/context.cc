@@ -1,5 +1,7 @@
 #include "ops/cpu/context.h"
 
+#include "ops/cpu/dot_simd.h"
+
 namespace fathom::cpu {
 namespace {
 
@@ -8,9 +10,9 @@ bool has(CpuPath path) {
     case CpuPath::kScalar:
       return true;
     case CpuPath::kAvx2:
-      return false;
+      return has_avx2();
     case CpuPath::kAvx512:
-      return false;
+      return has_avx512();
     case CpuPath::kBest:
       break;
   }

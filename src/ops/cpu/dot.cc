@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "ops/cpu/dot_simd.h"
 
 namespace fathom::cpu {
 namespace {
@@ -31,6 +32,8 @@ float dot_scalar(const float* a, const float* b, int64_t K) {
   return acc[0];
 }
 
+}  // namespace
+
 void matmul_scalar(const MatmulArgs& args) {
   const int64_t K = padded_width(args.w->in());
   std::vector<float> row(static_cast<size_t>(K));
@@ -48,8 +51,6 @@ void matmul_scalar(const MatmulArgs& args) {
     }
   }
 }
-
-}  // namespace
 
 void expand_weight_row(const Weight& w, int64_t o, float* out) {
   const int64_t K = w.in();
@@ -107,9 +108,9 @@ float dot(CpuPath path, const float* a, const float* b, int64_t K) {
     case CpuPath::kScalar:
       return dot_scalar(a, b, K);
     case CpuPath::kAvx2:
-      break;
+      return dot_avx2(a, b, K);
     case CpuPath::kAvx512:
-      break;
+      return dot_avx512(a, b, K);
     case CpuPath::kBest:
       break;
   }
@@ -124,9 +125,9 @@ void matmul(CpuPath path, const MatmulArgs& args) {
     case CpuPath::kScalar:
       return matmul_scalar(args);
     case CpuPath::kAvx2:
-      break;
+      return matmul_avx2(args);
     case CpuPath::kAvx512:
-      break;
+      return matmul_avx512(args);
     case CpuPath::kBest:
       break;
   }

@@ -1,0 +1,23 @@
+#pragma once
+
+// Named configurations: the released model, small ones for tests and training, and proxies of true
+// shape that fit one machine. Sources: spec/backbone.md 1.1 and 7 (released, t12),
+// spec/training.md 7 (n34, n12), spec/kernels.md 5.3 (p7, p165, r8).
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/config.h"
+
+namespace fathom {
+
+// released, t12, n12, n34, p7, r8, p165.
+std::vector<std::string> plan_names();
+
+Result<ModelConfig> named_plan(std::string_view name);
+
+// A plan by name, or the configuration of a file: a path ends in .json or holds a slash.
+Result<ModelConfig> plan_from(const std::string& name_or_path);
+
+}  // namespace fathom
