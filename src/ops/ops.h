@@ -38,6 +38,7 @@ class Ops {
   // The probe is borrowed and may be null. The scope is put before every name: "L03.".
   void set_probe(Probe* probe) { probe_ = probe; }
   void set_scope(std::string scope) { scope_ = std::move(scope); }
+  const std::string& scope() const { return scope_; }
   bool probing() const { return probe_ != nullptr; }
   void show(const char* name, const Tensor& tensor) {
     if (probe_ != nullptr) probe_->value(scope_ + name, tensor);
