@@ -12,24 +12,23 @@ void Model::engram(const LayerPlan& plan, Stream& stream, const Step& step, Ops&
   const EngramWeights& w = weights_.layers[static_cast<size_t>(plan.layer)].engram;
   const int64_t n_rows = step.n_rows();
   expand(stream, ops);
-  ops.set_scope(layer_scope(plan.layer) + "engram.");
-  ops.show("in", stream.residual);
+  ops.set_scope(layer_scope(plan.layer));
+  ops.show("engram.in", stream.residual);
   hash_rows(engram_hashes_[static_cast<size_t>(plan.engram)], step, ops, ws);
 
   const Activation lookup = first(ws.engram_lookup, n_rows);
   const Tensor kv = first(ws.engram_kv, n_rows);
   ops.engram_gather(
       {.out = lookup, .rows = first(ws.engram_rows, n_rows), .table = w.table, .scales = w.scales});
-  ops.show("lookup", lookup.bf16);
   ops.linear({.out = kv, .x = lookup, .w = w.wkv});
-  ops.show("wkv", kv);
+  ops.show("engram.wkv", kv);
   ops.engram_mix({.residual = stream.residual,
                   .kv = kv,
                   .q_weight = w.q_weight,
                   .k_weight = w.k_weight,
                   .dead = step.has_images() ? first(ws.image_mask, n_rows) : Tensor{},
                   .eps = static_cast<float>(config_.text_config.rms_norm_eps)});
-  ops.show("out", stream.residual);
+  ops.show("engram.out", stream.residual);
 }
 
 void Model::hash_rows(const EngramHash& hash, const Step& step, Ops& ops, Workspace& ws) const {
@@ -54,7 +53,7 @@ void Model::hash_rows(const EngramHash& hash, const Step& step, Ops& ops, Worksp
       engram_rows(out, hash, lookback, pad);
     }
   }
-  ops.show("rows", first(ws.engram_rows, step.n_rows()));
+  ops.show("engram.rows", first(ws.engram_rows, step.n_rows()));
 }
 
 }  // namespace fathom

@@ -1,7 +1,5 @@
 #include "model/weights.h"
 
-#include <cstring>
-
 namespace fathom {
 
 Weights::Weights(const ModelPlan& plan, int64_t n_experts, const Checkpoint& checkpoint)
@@ -12,31 +10,23 @@ Weights::Weights(const ModelPlan& plan, int64_t n_experts, const Checkpoint& che
   for (const LayerPlan& layer_plan : plan.layers) layers.push_back(layer(layer_plan, n_experts));
 }
 
-Tensor Weights::tensor(const std::string& name) {
-  Tensor t = checkpoint_.tensor(name);
-  const auto address = reinterpret_cast<uintptr_t>(t.data);
-  if (address % static_cast<uintptr_t>(dtype_bytes(t.dtype)) == 0) return t;
-  Buffer& copy = copies_.emplace_back(t.bytes());
-  std::memcpy(copy.data(), t.data, static_cast<size_t>(t.bytes()));
-  t.data = copy.data();
-  return t;
-}
+Tensor Weights::tensor(const std::string& name) const { return *checkpoint_.get(name); }
 
-Weight Weights::weight(const std::string& name, WeightFormat format) {
+Weight Weights::weight(const std::string& name, WeightFormat format) const {
   return {.data = tensor(name + ".weight"), .scale = tensor(name + ".scale"), .format = format};
 }
 
-Weight Weights::bf16(const std::string& name) {
+Weight Weights::bf16(const std::string& name) const {
   return {.data = tensor(name + ".weight"), .format = WeightFormat::kBf16};
 }
 
-ExpertWeights Weights::expert(const std::string& prefix, WeightFormat format) {
+ExpertWeights Weights::expert(const std::string& prefix, WeightFormat format) const {
   return {.w1 = weight(prefix + ".w1", format),
           .w3 = weight(prefix + ".w3", format),
           .w2 = weight(prefix + ".w2", format)};
 }
 
-LayerWeights Weights::layer(const LayerPlan& plan, int64_t n_experts) {
+LayerWeights Weights::layer(const LayerPlan& plan, int64_t n_experts) const {
   const std::string prefix = "layers." + std::to_string(plan.layer) + ".";
   const std::string attn = prefix + "attn.";
   constexpr WeightFormat kFp8 = WeightFormat::kFp8Block32;

@@ -3,7 +3,6 @@
 // Weights: the tensors of the text backbone by their role, as views into a checkpoint that outlives
 // them. Names and shapes are those of model/inventory.h, which the checkpoint must have passed.
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -72,14 +71,13 @@ class Weights {
   int64_t bytes_per_token(int64_t experts_per_token) const;
 
  private:
-  Tensor tensor(const std::string& name);
-  Weight weight(const std::string& name, WeightFormat format);
-  Weight bf16(const std::string& name);
-  ExpertWeights expert(const std::string& prefix, WeightFormat format);
-  LayerWeights layer(const LayerPlan& plan, int64_t n_experts);
+  Tensor tensor(const std::string& name) const;
+  Weight weight(const std::string& name, WeightFormat format) const;
+  Weight bf16(const std::string& name) const;
+  ExpertWeights expert(const std::string& prefix, WeightFormat format) const;
+  LayerWeights layer(const LayerPlan& plan, int64_t n_experts) const;
 
   const Checkpoint& checkpoint_;
-  std::vector<Buffer> copies_;  // of tensors whose place in the file is not aligned for their type
 };
 
 }  // namespace fathom

@@ -1,0 +1,116 @@
+#include "engine/generate.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "engine/stop_text.h"
+#include "text/stream_decoder.h"
+
+namespace fathom {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Turns ids into the answer's text and tells when to end.
+class Answer {
+ public:
+  Answer(const Tokenizer* tokenizer, const GenerateOptions& options, const GenerateEvents& events)
+      : options_(options), events_(events), stop_text_(options.stop) {
+    if (tokenizer != nullptr) decoder_.emplace(*tokenizer);
+  }
+
+  bool is_stop(int32_t id) const {
+    return std::ranges::find(options_.stop_ids, id) != options_.stop_ids.end();
+  }
+
+  void push(int32_t id) {
+    if (decoder_) emit(stop_text_.push(*decoder_->push(id)));
+  }
+
+  void finish() {
+    if (!decoder_ || stop_text_.stopped()) return;
+    emit(stop_text_.push(decoder_->flush()));
+    emit(stop_text_.flush());
+  }
+
+  bool stopped() const { return stop_text_.stopped(); }
+  bool cancelled() const { return cancelled_; }
+  const std::string& text() const { return text_; }
+
+ private:
+  void emit(const std::string& piece) {
+    if (piece.empty()) return;
+    text_ += piece;
+    if (events_.text && !events_.text(piece)) cancelled_ = true;
+  }
+
+  const GenerateOptions& options_;
+  const GenerateEvents& events_;
+  std::optional<StreamDecoder> decoder_;
+  StopText stop_text_;
+  std::string text_;
+  bool cancelled_ = false;
+};
+
+}  // namespace
+
+const char* finish_reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+      return "cancelled";
+  }
+  return "?";
+}
+
+Result<Generated> generate(Runner& runner, Sequence& sequence, const Tokenizer* tokenizer,
+                           const GenerateOptions& options, const GenerateEvents& events) {
+  using Clock = std::chrono::steady_clock;
+  FATHOM_CHECK(tokenizer != nullptr || options.stop.empty());
+  FATHOM_RETURN_IF_ERROR(validate(options.sampling));
+  if (sequence.pending() == 0) return invalid("prompt: wanted at least one token, found none");
+  Generated result = {.prompt_tokens = static_cast<int64_t>(sequence.tokens.size()),
+                      .cached_tokens = std::max(sequence.length, sequence.entries_end)};
+  const int64_t replayed_before = sequence.replayed;
+  Answer answer(tokenizer, options, events);
+
+  const Clock::time_point start = Clock::now();
+  FATHOM_ASSIGN_OR_RETURN(Tensor logits, runner.prefill(sequence, 0, events.prefill));
+  result.prefill_seconds = seconds_since(start);
+  result.replayed_tokens = sequence.replayed - replayed_before;
+
+  const Clock::time_point decode_start = Clock::now();
+  while (static_cast<int64_t>(result.ids.size()) < options.max_tokens) {
+    const std::span<const float> row(logits.as<float>(), static_cast<size_t>(logits.dim(1)));
+    const int32_t id = sample(row, sequence.tokens, result.prompt_tokens, options.sampling).id;
+    if (answer.is_stop(id)) {
+      result.finish_reason = FinishReason::kStop;
+      break;
+    }
+    if (tokenizer != nullptr && !tokenizer->is_valid(id)) {
+      return invalid("sampled token id: wanted one of the tokenizer's " +
+                     std::to_string(tokenizer->vocab_size()) + " ids, found " + std::to_string(id));
+    }
+    result.ids.push_back(id);
+    answer.push(id);
+    if (answer.stopped()) result.finish_reason = FinishReason::kStop;
+    if (answer.cancelled()) result.finish_reason = FinishReason::kCancelled;
+    if (answer.stopped() || answer.cancelled()) break;
+    const bool full = static_cast<int64_t>(sequence.tokens.size()) >= runner.options().context;
+    if (full || static_cast<int64_t>(result.ids.size()) == options.max_tokens) break;
+    FATHOM_RETURN_IF_ERROR(runner.append(sequence, {&id, 1}));
+    const StepItem item = {.sequence = &sequence, .n_rows = 1, .want = WantLogits::kLast};
+    logits = runner.step({&item, 1});
+  }
+  answer.finish();
+  result.text = answer.text();
+  result.decode_seconds = seconds_since(decode_start);
+  return result;
+}
+
+}  // namespace fathom

@@ -1,0 +1,49 @@
+#pragma once
+
+// Generation for one sequence: prefill, then sample and decode until something stops it.
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/runner.h"
+#include "engine/sampler.h"
+#include "text/tokenizer.h"
+
+namespace fathom {
+
+struct GenerateOptions {
+  int64_t max_tokens = 256;
+  SamplingOptions sampling;
+  std::vector<int32_t> stop_ids;  // not part of the answer
+  std::vector<std::string> stop;  // the answer ends before the first of these; not part of it
+};
+
+enum class FinishReason : uint8_t { kStop, kLength, kCancelled };
+const char* finish_reason_name(FinishReason reason);  // "stop", "length", "cancelled"
+
+struct Generated {
+  std::vector<int32_t> ids;  // without stop ids
+  std::string text;
+  FinishReason finish_reason = FinishReason::kLength;
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;    // prompt tokens whose state was there already
+  int64_t replayed_tokens = 0;  // rows computed again to rebuild windows
+  double prefill_seconds = 0;
+  double decode_seconds = 0;
+};
+
+// What the caller sees while it runs. Both may be null; returning false cancels.
+struct GenerateEvents {
+  Runner::Progress prefill;
+  std::function<bool(std::string_view text)> text;  // decided text, whole characters
+};
+
+// The sequence's pending tokens are the prompt's uncached part. Text is produced only where a
+// tokenizer is given (null: ids alone, and `stop` must be empty). Ends with `length` also where the
+// context is full. Afterwards the sequence holds prompt and answer.
+Result<Generated> generate(Runner& runner, Sequence& sequence, const Tokenizer* tokenizer,
+                           const GenerateOptions& options, const GenerateEvents& events);
+
+}  // namespace fathom

@@ -1,0 +1,64 @@
+#include "engine/load.h"
+
+#include <filesystem>
+
+#include "model/inventory.h"
+#include "text/engram_map.h"
+
+namespace fathom {
+namespace {
+
+Result<void> check_inventory(const Checkpoint& checkpoint, const ModelConfig& config) {
+  const std::vector<std::string> problems = checkpoint.compare(expected_tensors(config));
+  if (problems.empty()) return {};
+  std::string message = problems.front();
+  if (problems.size() > 1) {
+    message += " (and " + std::to_string(problems.size() - 1) + " more; `fathom check` lists them)";
+  }
+  return invalid(message);
+}
+
+Result<std::optional<Tokenizer>> load_tokenizer(const std::string& folder,
+                                                const ModelConfig& config, bool needed) {
+  const std::string path = folder + "/tokenizer.json";
+  if (!needed && !std::filesystem::exists(path)) return std::optional<Tokenizer>();
+  FATHOM_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::load(path));
+  if (tokenizer.vocab_size() > config.text_config.vocab_size) {
+    return invalid(path + ": wanted at most vocab_size " +
+                   std::to_string(config.text_config.vocab_size) + " tokens, found " +
+                   std::to_string(tokenizer.vocab_size()));
+  }
+  return std::optional<Tokenizer>(std::move(tokenizer));
+}
+
+// Ids that the tokenizer does not have map to the pad token's canonical id.
+std::vector<int32_t> token_map_of(const std::optional<Tokenizer>& tokenizer,
+                                  const TextConfig& text) {
+  if (!tokenizer || text.engram_layer_ids.empty()) return {};
+  if (text.engram_compressed_vocab_size == text.vocab_size) return {};
+  std::vector<int32_t> map = build_engram_map(*tokenizer).compressed;
+  map.resize(static_cast<size_t>(text.vocab_size),
+             map[static_cast<size_t>(text.engram_pad_token_id)]);
+  return map;
+}
+
+}  // namespace
+
+Result<LoadedModel> load_model(const std::string& path, const LoadOptions& options) {
+  LoadedModel loaded = {.path = path};
+  FATHOM_ASSIGN_OR_RETURN(ConfigFile file, read_config(path + "/config.json"));
+  loaded.warnings = std::move(file.warnings);
+  FATHOM_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open(path));
+  loaded.checkpoint = std::make_unique<Checkpoint>(std::move(checkpoint));
+  FATHOM_RETURN_IF_ERROR(check_inventory(*loaded.checkpoint, file.config));
+  FATHOM_ASSIGN_OR_RETURN(loaded.tokenizer,
+                          load_tokenizer(path, file.config, options.need_tokenizer));
+  FATHOM_ASSIGN_OR_RETURN(
+      Model model,
+      Model::make(file.config, *loaded.checkpoint,
+                  token_map_of(loaded.tokenizer, file.config.text_config), options.model));
+  loaded.model = std::make_unique<Model>(std::move(model));
+  return loaded;
+}
+
+}  // namespace fathom

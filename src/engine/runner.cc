@@ -1,0 +1,297 @@
+#include "engine/runner.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace fathom {
+namespace {
+
+int64_t blocks_for(int64_t positions) { return (positions + kBlockTokens - 1) / kBlockTokens; }
+
+// Views of `n_rows` boundary rows over one piece of memory.
+Boundary boundary_over(const Buffer& memory, const TextConfig& text, int64_t n_rows) {
+  const Tensor residual =
+      Tensor::dense(memory.data(), DType::kBf16, {n_rows, text.hc_mult, text.hidden_size});
+  std::byte* pre = memory.data() + residual.bytes();
+  return {.residual = residual, .pre = Tensor::dense(pre, DType::kF32, {n_rows, text.hc_mult})};
+}
+
+int64_t boundary_bytes(const TextConfig& text, int64_t n_rows) {
+  return n_rows * text.hc_mult * (text.hidden_size * 2 + 4);
+}
+
+RunnerOptions completed(const Model& model, RunnerOptions options) {
+  options.max_rows = std::max(options.max_rows, model.config().text_config.sliding_window);
+  options.max_rows = std::max(options.max_rows, options.n_sequences);
+  return options;
+}
+
+WorkspaceLimits limits_of(const RunnerOptions& options) {
+  return {.max_rows = options.max_rows,
+          .max_logit_rows = std::max(options.max_logit_rows, options.n_sequences)};
+}
+
+bool keeps_tails(const Model& model, const RunnerOptions& options) {
+  return options.schedule == Schedule::kDeploy && model.has_decoder();
+}
+
+std::vector<int64_t> counted(int64_t first, int64_t n) {
+  std::vector<int64_t> numbers(static_cast<size_t>(n));
+  std::iota(numbers.begin(), numbers.end(), first);
+  return numbers;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Runner>> Runner::make(const Model& model, Ops& ops,
+                                             const RunnerOptions& asked) {
+  const RunnerOptions options = completed(model, asked);
+  const KvSpec& spec = model.kv_spec();
+  const int64_t n_blocks = options.n_sequences * blocks_for(options.context);
+  FATHOM_ASSIGN_OR_RETURN(KvPool blocks, KvPool::make(spec, n_blocks));
+  FATHOM_ASSIGN_OR_RETURN(WindowPool windows, WindowPool::make(spec, options.n_sequences));
+  FATHOM_ASSIGN_OR_RETURN(Workspace workspace, Workspace::make(model.config(), limits_of(options)));
+  return std::unique_ptr<Runner>(
+      new Runner(model, ops, options, std::move(blocks), std::move(windows), std::move(workspace)));
+}
+
+Runner::Runner(const Model& model, Ops& ops, const RunnerOptions& options, KvPool blocks,
+               WindowPool windows, Workspace workspace)
+    : model_(model),
+      ops_(ops),
+      options_(options),
+      blocks_(std::move(blocks)),
+      windows_(std::move(windows)),
+      workspace_(std::move(workspace)) {
+  if (keeps_tails(model_, options_)) {
+    decoder_memory_ = Buffer(boundary_bytes(model_.config().text_config, options_.max_rows));
+  }
+}
+
+int64_t Runner::memory_bytes(const Model& model, const RunnerOptions& asked) {
+  const RunnerOptions options = completed(model, asked);
+  const KvSpec& spec = model.kv_spec();
+  const int64_t a_sequence =
+      blocks_for(options.context) * spec.block_bytes() + spec.session_bytes();
+  return options.n_sequences * a_sequence + Workspace::bytes(model.config(), limits_of(options));
+}
+
+StateMemory Runner::memory() const {
+  return {.block_base = blocks_.base(),
+          .block_bytes = blocks_.block_bytes(),
+          .slot_base = windows_.base(),
+          .slot_bytes = windows_.slot_bytes()};
+}
+
+Result<Sequence> Runner::open() {
+  Sequence sequence;
+  FATHOM_ASSIGN_OR_RETURN(sequence.slot, windows_.allocate());
+  if (keeps_tails(model_, options_)) {
+    sequence.tail = Buffer(boundary_bytes(model_.config().text_config, window()));
+  }
+  return sequence;
+}
+
+void Runner::close(Sequence& sequence) {
+  for (const BlockId id : sequence.blocks) blocks_.release(id);
+  windows_.release(sequence.slot);
+  sequence = {};
+}
+
+Result<void> Runner::append(Sequence& sequence, std::span<const int32_t> tokens,
+                            std::span<const uint8_t> image) {
+  FATHOM_CHECK(image.empty() || image.size() == tokens.size());
+  const auto total = static_cast<int64_t>(sequence.tokens.size() + tokens.size());
+  if (total > options_.context) {
+    return exhausted("context: wanted at most " + std::to_string(options_.context) +
+                     " tokens, found " + std::to_string(total) +
+                     "; raise --context or shorten the prompt");
+  }
+  const int64_t vocab_size = model_.config().text_config.vocab_size;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] >= 0 && tokens[i] < vocab_size) continue;
+    return invalid("token id at position " + std::to_string(sequence.tokens.size() + i) +
+                   ": wanted 0 to " + std::to_string(vocab_size - 1) + ", found " +
+                   std::to_string(tokens[i]));
+  }
+  if (!image.empty() || !sequence.image.empty()) {
+    sequence.image.resize(sequence.tokens.size());
+    sequence.image.insert(sequence.image.end(), image.begin(), image.end());
+    sequence.image.resize(static_cast<size_t>(total));
+  }
+  sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
+  return {};
+}
+
+// Cannot run out: the pool holds n_sequences whole contexts and append() bounds each.
+void Runner::reserve(Sequence& sequence, int64_t end) {
+  while (static_cast<int64_t>(sequence.blocks.size()) < blocks_for(end)) {
+    Result<BlockId> id = blocks_.allocate();
+    FATHOM_CHECK(id.has_value());
+    sequence.blocks.push_back(*id);
+  }
+}
+
+namespace {
+
+SequenceStep describe(const Sequence& sequence, const SequenceRows& rows) {
+  return {.rows = rows,
+          .tokens = sequence.tokens,
+          .image = sequence.image,
+          .blocks = sequence.blocks,
+          .slot = sequence.slot};
+}
+
+// The logits that the items want, as rows of a step in which item i has rows_of(i) rows.
+template <typename RowsOf>
+std::vector<int64_t> wanted_rows(std::span<const StepItem> items, RowsOf rows_of) {
+  std::vector<int64_t> wanted;
+  int64_t first = 0;
+  for (const StepItem& item : items) {
+    const int64_t n = rows_of(item);
+    const int64_t n_wanted = item.want == WantLogits::kAll ? n : item.want == WantLogits::kLast;
+    for (int64_t row = first + n - n_wanted; row < first + n; ++row) wanted.push_back(row);
+    first += n;
+  }
+  return wanted;
+}
+
+}  // namespace
+
+Tensor Runner::step(std::span<const StepItem> items) {
+  std::vector<SequenceStep> rows;
+  bool in_place = true;  // the decoder sees exactly the step's rows
+  for (const StepItem& item : items) {
+    Sequence& sequence = *item.sequence;
+    FATHOM_CHECK(0 < item.n_rows && item.n_rows <= sequence.pending());
+    const int64_t end = sequence.length + item.n_rows;
+    reserve(sequence, end);
+    rows.push_back(describe(sequence, {.n_rows = item.n_rows,
+                                       .first_position = sequence.length,
+                                       .window_low = sequence.encoder_low,
+                                       .write_from = sequence.entries_end}));
+    in_place = in_place && (options_.schedule == Schedule::kExact ||
+                            (sequence.decoder_length == sequence.length &&
+                             item.n_rows == sequence.pending() && item.n_rows <= window()));
+  }
+  const Step step(memory(), rows);
+  const Boundary boundary = model_.encode(step, ops_, workspace_);
+  model_.project_decoder_kv(step, boundary, ops_, workspace_);
+  for (size_t i = 0; i < items.size(); ++i) {
+    Sequence& sequence = *items[i].sequence;
+    const int64_t first = step.rows().first_row(static_cast<int64_t>(i));
+    if (!in_place && keeps_tails(model_, options_)) {
+      keep_tail(sequence, sequence.length, boundary.rows(first, first + items[i].n_rows));
+    }
+    sequence.replayed +=
+        std::clamp<int64_t>(sequence.entries_end - sequence.length, 0, items[i].n_rows);
+    sequence.length += items[i].n_rows;
+    sequence.entries_end = std::max(sequence.entries_end, sequence.length);
+  }
+  if (in_place || !model_.has_decoder()) return decode_in_place(items, boundary);
+  return decode_gathered(items);
+}
+
+Tensor Runner::decode_in_place(std::span<const StepItem> items, const Boundary& boundary) {
+  std::vector<SequenceStep> rows;
+  for (const StepItem& item : items) {
+    Sequence& sequence = *item.sequence;
+    rows.push_back(describe(sequence, {.n_rows = item.n_rows,
+                                       .first_position = sequence.length - item.n_rows,
+                                       .window_low = sequence.decoder_low}));
+    sequence.decoder_length = sequence.length;
+  }
+  const std::vector<int64_t> wanted =
+      wanted_rows(items, [](const StepItem& item) { return item.n_rows; });
+  return model_.decode(Step(memory(), rows), boundary, wanted, ops_, workspace_);
+}
+
+// Items that end their pending tokens bring the last window of what the decoder has not seen.
+Tensor Runner::decode_gathered(std::span<const StepItem> items) {
+  const TextConfig& text = model_.config().text_config;
+  std::vector<SequenceStep> rows;
+  std::vector<StepItem> decoding;
+  const Boundary gathered = boundary_over(decoder_memory_, text, options_.max_rows);
+  int64_t n_rows = 0;
+  for (const StepItem& item : items) {
+    Sequence& sequence = *item.sequence;
+    if (sequence.pending() > 0) continue;
+    FATHOM_CHECK(item.want != WantLogits::kAll);
+    const int64_t unseen = sequence.length - sequence.decoder_length;
+    const int64_t n = std::min(unseen, window());
+    const int64_t begin = sequence.length - n;
+    if (n < unseen) sequence.decoder_low = begin;
+    FATHOM_CHECK(n_rows + n <= options_.max_rows);
+    std::vector<int64_t> places = counted(begin, n);
+    for (int64_t& place : places) place %= window();
+    const Boundary tail = tail_of(sequence);
+    const Boundary out = gathered.rows(n_rows, n_rows + n);
+    ops_.gather_rows({.out = out.residual, .in = tail.residual, .rows = places});
+    ops_.gather_rows({.out = out.pre, .in = tail.pre, .rows = places});
+    rows.push_back(describe(
+        sequence, {.n_rows = n, .first_position = begin, .window_low = sequence.decoder_low}));
+    decoding.push_back({.sequence = &sequence, .n_rows = n, .want = item.want});
+    sequence.decoder_length = sequence.length;
+    n_rows += n;
+  }
+  if (n_rows == 0) return first(workspace_.logits, 0);
+  const std::vector<int64_t> wanted =
+      wanted_rows(std::span<const StepItem>(decoding), [](const StepItem& i) { return i.n_rows; });
+  return model_.decode(Step(memory(), rows), gathered.rows(0, n_rows), wanted, ops_, workspace_);
+}
+
+Boundary Runner::tail_of(const Sequence& sequence) const {
+  return boundary_over(sequence.tail, model_.config().text_config, window());
+}
+
+// Puts the last rows into the ring, in at most two runs of consecutive places.
+void Runner::keep_tail(const Sequence& sequence, int64_t begin, const Boundary& rows) {
+  const Boundary tail = tail_of(sequence);
+  const int64_t n_rows = rows.pre.dim(0);
+  int64_t row = std::max<int64_t>(0, n_rows - window());
+  while (row < n_rows) {
+    const int64_t place = (begin + row) % window();
+    const int64_t n = std::min(n_rows - row, window() - place);
+    const std::vector<int64_t> from = counted(row, n);
+    ops_.gather_rows(
+        {.out = tail.residual.rows(place, place + n), .in = rows.residual, .rows = from});
+    ops_.gather_rows({.out = tail.pre.rows(place, place + n), .in = rows.pre, .rows = from});
+    row += n;
+  }
+}
+
+Result<Tensor> Runner::prefill(Sequence& sequence, int64_t chunk, const Progress& progress) {
+  FATHOM_CHECK(sequence.pending() > 0);
+  const int64_t limit = chunk == 0 ? options_.max_rows : std::min(chunk, options_.max_rows);
+  const int64_t all = sequence.pending();
+  Tensor logits;
+  while (sequence.pending() > 0) {
+    const int64_t n = std::min(limit, sequence.pending());
+    const bool last = n == sequence.pending();
+    const StepItem item = {
+        .sequence = &sequence, .n_rows = n, .want = last ? WantLogits::kLast : WantLogits::kNone};
+    logits = step({&item, 1});
+    if (progress && !progress(all - sequence.pending(), all) && sequence.pending() > 0) {
+      return Error{ErrorCode::kCancelled, "prefill: cancelled"};
+    }
+  }
+  return logits;
+}
+
+void Runner::rewind(Sequence& sequence, int64_t position, RestoreGrade grade) {
+  FATHOM_CHECK(0 <= position && position <= sequence.length);
+  const int64_t n_layers = options_.schedule == Schedule::kExact
+                               ? model_.config().text_config.num_hidden_layers
+                               : model_.plan().n_encoder_layers;
+  const int64_t halo = grade == RestoreGrade::kBounded ? window() : n_layers * (window() - 1);
+  const int64_t start = std::max<int64_t>(0, position - halo);
+  sequence.tokens.resize(static_cast<size_t>(position));
+  if (!sequence.image.empty()) sequence.image.resize(static_cast<size_t>(position));
+  sequence.entries_end = position;
+  sequence.length = start;
+  sequence.encoder_low = start;
+  sequence.decoder_length = start;
+  sequence.decoder_low = start;
+}
+
+}  // namespace fathom

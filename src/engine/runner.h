@@ -1,0 +1,103 @@
+#pragma once
+
+// Runner: composes the model's schedules into steps over sequences and owns the pools of their
+// state. Source: spec/backbone.md section 4; docs/design.md section 6.
+//
+//   exact:   every layer over every row. The oracle.
+//   deploy:  encoder and the decoder's entries over every prompt row, decoder over the last
+//            sliding_window prompt rows only, then decode over all layers.
+//
+// Thread rule: one thread.
+
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "cache/kv_pool.h"
+#include "engine/sequence.h"
+#include "model/model.h"
+
+namespace fathom {
+
+enum class Schedule : uint8_t { kExact, kDeploy };
+
+// How windows are rebuilt after a rewind: from as many rows as exactness needs, or from the last
+// sliding_window rows (spec/backbone.md 4.5).
+enum class RestoreGrade : uint8_t { kExact, kBounded };
+
+struct RunnerOptions {
+  Schedule schedule = Schedule::kDeploy;
+  int64_t context = 4096;   // positions a sequence may hold
+  int64_t n_sequences = 1;  // open at once
+  int64_t max_rows = 256;   // of a step
+  int64_t max_logit_rows = 1;
+};
+
+enum class WantLogits : uint8_t { kNone, kLast, kAll };
+
+// `n_rows` pending tokens of one sequence join the step. kAll needs the exact schedule. kLast is
+// meant for the row of the last pending token.
+struct StepItem {
+  Sequence* sequence = nullptr;
+  int64_t n_rows = 0;
+  WantLogits want = WantLogits::kNone;
+};
+
+class Runner {
+ public:
+  // kExhausted where the memory for the requested context is not to be had.
+  static Result<std::unique_ptr<Runner>> make(const Model& model, Ops& ops,
+                                              const RunnerOptions& options);
+
+  // Bytes that make() takes: pools and workspace.
+  static int64_t memory_bytes(const Model& model, const RunnerOptions& options);
+
+  const Model& model() const { return model_; }
+  const RunnerOptions& options() const { return options_; }
+  Ops& ops() { return ops_; }
+
+  Result<Sequence> open();
+  void close(Sequence& sequence);
+
+  // Checks ids and length and adds them as pending tokens. `image` is empty or as long as tokens.
+  Result<void> append(Sequence& sequence, std::span<const int32_t> tokens,
+                      std::span<const uint8_t> image = {});
+
+  // Computes pending rows of several sequences together; at most max_rows in all, and at most
+  // max_rows in the decoder, where in the deploy schedule an item that ends its pending tokens
+  // brings up to sliding_window rows. Returns logits [wanted rows, vocab] f32 in the order of items
+  // and positions, valid until the next step.
+  Tensor step(std::span<const StepItem> items);
+
+  // Runs all pending tokens in chunks of at most `chunk` rows (0: max_rows) and returns the logits
+  // of the last one [1, vocab]. `progress(done, all)` may be null; returning false stops with
+  // kCancelled at a chunk boundary, and what was computed stays.
+  using Progress = std::function<bool(int64_t done, int64_t all)>;
+  Result<Tensor> prefill(Sequence& sequence, int64_t chunk = 0, const Progress& progress = {});
+
+  // Cuts the sequence to `position` tokens. Entries below stay; windows are rebuilt by the rows
+  // that this marks pending again.
+  void rewind(Sequence& sequence, int64_t position, RestoreGrade grade);
+
+ private:
+  Runner(const Model& model, Ops& ops, const RunnerOptions& options, KvPool blocks,
+         WindowPool windows, Workspace workspace);
+
+  int64_t window() const { return model_.config().text_config.sliding_window; }
+  void reserve(Sequence& sequence, int64_t end);
+  Boundary tail_of(const Sequence& sequence) const;
+  void keep_tail(const Sequence& sequence, int64_t begin, const Boundary& rows);
+  Tensor decode_in_place(std::span<const StepItem> items, const Boundary& boundary);
+  Tensor decode_gathered(std::span<const StepItem> items);
+  StateMemory memory() const;
+
+  const Model& model_;
+  Ops& ops_;
+  RunnerOptions options_;
+  KvPool blocks_;
+  WindowPool windows_;
+  Workspace workspace_;
+  Buffer decoder_memory_;  // gathered boundary rows of a deploy step
+};
+
+}  // namespace fathom

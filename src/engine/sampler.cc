@@ -1,0 +1,141 @@
+#include "engine/sampler.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ops/cpu/math.h"
+
+namespace fathom {
+namespace {
+
+Result<void> in_range(const char* name, double value, double low, double high) {
+  if (value >= low && value <= high) return {};  // false for NaN
+  return invalid(std::string(name) + ": wanted " + std::to_string(low) + " to " +
+                 std::to_string(high) + ", found " + std::to_string(value));
+}
+
+// Larger logit first, then the smaller id.
+struct Candidate {
+  float logit = 0;
+  int32_t id = 0;
+  bool operator<(const Candidate& other) const {
+    return logit != other.logit ? logit > other.logit : id < other.id;
+  }
+};
+
+std::vector<float> penalised(std::span<const float> logits, std::span<const int32_t> tokens,
+                             int64_t prompt_tokens, const SamplingOptions& options) {
+  std::vector<float> result(logits.begin(), logits.end());
+  const bool repetition = options.repetition_penalty != 1.0;
+  const bool counts = options.presence_penalty != 0.0 || options.frequency_penalty != 0.0;
+  if (!repetition && !counts) return result;
+  std::unordered_map<int32_t, int64_t> answer_counts;  // 0 for tokens of the prompt alone
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    answer_counts[tokens[i]] += static_cast<int64_t>(i) >= prompt_tokens ? 1 : 0;
+  }
+  for (const auto& [id, count] : answer_counts) {
+    double value = result[static_cast<size_t>(id)];
+    value = value > 0 ? value / options.repetition_penalty : value * options.repetition_penalty;
+    if (count > 0) {
+      value -= options.presence_penalty + options.frequency_penalty * static_cast<double>(count);
+    }
+    result[static_cast<size_t>(id)] = static_cast<float>(value);
+  }
+  return result;
+}
+
+float log_probability(std::span<const float> logits, int32_t id) {
+  const float max = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (const float logit : logits) sum += static_cast<double>(cpu::exp_f32(logit - max));
+  const double own = static_cast<double>(logits[static_cast<size_t>(id)]) - max;
+  return static_cast<float>(own - std::log(sum));
+}
+
+// The candidates that top-k leaves, best first.
+std::vector<Candidate> ranked(std::span<const float> logits, const SamplingOptions& options) {
+  std::vector<Candidate> candidates(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) {
+    candidates[i] = {.logit = logits[i], .id = static_cast<int32_t>(i)};
+  }
+  const auto k = static_cast<size_t>(options.top_k);
+  if (k > 0 && k < candidates.size()) {
+    std::nth_element(candidates.begin(), candidates.begin() + static_cast<int64_t>(k),
+                     candidates.end());
+    candidates.resize(k);
+  }
+  std::sort(candidates.begin(), candidates.end());
+  return candidates;
+}
+
+int32_t draw(const std::vector<Candidate>& candidates, uint64_t position,
+             const SamplingOptions& options) {
+  const auto inverse = static_cast<float>(1.0 / std::max(options.temperature, 1e-5));
+  std::vector<double> weights;
+  double sum = 0;
+  for (const Candidate& c : candidates) {
+    weights.push_back(cpu::exp_f32((c.logit - candidates.front().logit) * inverse));
+    sum += weights.back();
+  }
+  // Weights descend from 1, so min-p compares with them directly.
+  size_t n_kept = 0;
+  double kept = 0;
+  while (n_kept < weights.size() && weights[n_kept] >= options.min_p) {
+    kept += weights[n_kept++];
+    if (kept >= options.top_p * sum) break;
+  }
+  n_kept = std::max<size_t>(n_kept, 1);
+  kept = std::accumulate(weights.begin(), weights.begin() + static_cast<int64_t>(n_kept), 0.0);
+  double rest = counted_uniform(options.seed, position) * kept;
+  for (size_t i = 0; i < n_kept; ++i) {
+    rest -= weights[i];
+    if (rest < 0) return candidates[i].id;
+  }
+  return candidates[n_kept - 1].id;
+}
+
+}  // namespace
+
+Result<void> validate(const SamplingOptions& options) {
+  FATHOM_RETURN_IF_ERROR(in_range("temperature", options.temperature, 0, 100));
+  FATHOM_RETURN_IF_ERROR(in_range("top_p", options.top_p, 0, 1));
+  FATHOM_RETURN_IF_ERROR(in_range("min_p", options.min_p, 0, 1));
+  FATHOM_RETURN_IF_ERROR(in_range("repetition_penalty", options.repetition_penalty, 0.01, 100));
+  FATHOM_RETURN_IF_ERROR(in_range("presence_penalty", options.presence_penalty, -100, 100));
+  FATHOM_RETURN_IF_ERROR(in_range("frequency_penalty", options.frequency_penalty, -100, 100));
+  return in_range("top_k", static_cast<double>(options.top_k), 0, 1e9);
+}
+
+SampledToken sample(std::span<const float> logits, std::span<const int32_t> tokens,
+                    int64_t prompt_tokens, const SamplingOptions& options) {
+  const std::vector<float> changed = penalised(logits, tokens, prompt_tokens, options);
+  int32_t id = 0;
+  if (options.temperature == 0) {
+    id = static_cast<int32_t>(std::ranges::max_element(changed) - changed.begin());
+  } else {
+    id = draw(ranked(changed, options), tokens.size(), options);
+  }
+  return {.id = id, .logprob = log_probability(logits, id)};
+}
+
+double counted_uniform(uint64_t seed, uint64_t position) {
+  std::array<uint32_t, 4> counter = {static_cast<uint32_t>(position),
+                                     static_cast<uint32_t>(position >> 32), 0, 0};
+  std::array<uint32_t, 2> key = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t{0xD2511F53} * counter[0];
+    const uint64_t b = uint64_t{0xCD9E8D57} * counter[2];
+    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(b),
+               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(a)};
+    key = {key[0] + 0x9E3779B9u, key[1] + 0xBB67AE85u};
+  }
+  const uint64_t bits = (uint64_t{counter[0]} << 32 | counter[1]) >> 11;
+  return static_cast<double>(bits) * 0x1p-53;
+}
+
+}  // namespace fathom

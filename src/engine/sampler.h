@@ -1,0 +1,44 @@
+#pragma once
+
+// Sampler: logits to one token. Order: penalties, temperature, top-k, top-p, min-p, draw.
+//
+// Random numbers are counted, not streamed: the draw at a position is a function of seed and
+// position alone, so a resumed or batched sample continues identically. Ties go to the smaller id.
+
+#include <cstdint>
+#include <span>
+
+#include "base/result.h"
+
+namespace fathom {
+
+struct SamplingOptions {
+  double temperature = 1.0;  // 0: the largest logit
+  double top_p = 1.0;        // smallest set of tokens with at least this probability
+  int64_t top_k = 0;         // 0: all
+  double min_p = 0.0;        // of the largest probability
+  double repetition_penalty =
+      1.0;                         // logits of seen tokens are divided (negative: multiplied) by it
+  double presence_penalty = 0.0;   // subtracted once from tokens of the answer
+  double frequency_penalty = 0.0;  // subtracted for each occurrence in the answer
+  uint64_t seed = 0;
+};
+
+// Refuses values outside their ranges, by name.
+Result<void> validate(const SamplingOptions& options);
+
+struct SampledToken {
+  int32_t id = 0;
+  float logprob = 0;  // of the model's own distribution, before any option
+};
+
+// `tokens` is the whole sequence so far, of which the first `prompt_tokens` are the prompt; the
+// draw is keyed by tokens.size(). Logits are finite.
+SampledToken sample(std::span<const float> logits, std::span<const int32_t> tokens,
+                    int64_t prompt_tokens, const SamplingOptions& options);
+
+// A number in [0, 1) with 53 random bits: Philox 4x32-10 keyed by seed, counted by position
+// (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011).
+double counted_uniform(uint64_t seed, uint64_t position);
+
+}  // namespace fathom

@@ -1,0 +1,40 @@
+#pragma once
+
+// Sequence: one timeline of tokens and the state that the model keeps for it.
+//
+// Invariants (W = sliding_window):
+//   entries of positions [0, entries_end) lie in `blocks`;
+//   encoder windows hold positions [max(encoder_low, length - W), length);
+//   decoder windows hold positions [max(decoder_low, decoder_length - W), decoder_length);
+//   length <= tokens.size(); decoder_length <= length.
+// After a rewind, positions [length, entries_end) are replayed: their windows are rebuilt, their
+// entries are not written again.
+
+#include <cstdint>
+#include <vector>
+
+#include "tensor/kv_view.h"
+#include "tensor/tensor.h"
+
+namespace fathom {
+
+struct Sequence {
+  std::vector<int32_t> tokens;  // prompt and answer, processed or not
+  std::vector<uint8_t> image;   // empty, or as long as tokens: 1 inside an image span
+  std::vector<BlockId> blocks;
+  WindowId slot = {};
+
+  int64_t length = 0;          // positions that the encoder has seen
+  int64_t decoder_length = 0;  // positions up to which the decoder's windows are current
+  int64_t entries_end = 0;     // positions whose entries exist
+  int64_t encoder_low = 0;
+  int64_t decoder_low = 0;
+  int64_t replayed = 0;  // rows that were computed a second time, for usage figures
+
+  // Boundary rows of the last positions that the decoder has not seen: position p is row p mod W.
+  Buffer tail;
+
+  int64_t pending() const { return static_cast<int64_t>(tokens.size()) - length; }
+};
+
+}  // namespace fathom
