@@ -54,6 +54,14 @@ class Answer {
   bool cancelled_ = false;
 };
 
+// The logits of ids that the tokenizer knows; a model may have rows to spare.
+std::span<const float> known_logits(const Tensor& logits, const Tokenizer* tokenizer) {
+  const int64_t vocab_size = logits.dim(1);
+  const int64_t n = tokenizer == nullptr ? vocab_size
+                                         : std::min<int64_t>(vocab_size, tokenizer->vocab_size());
+  return {logits.as<float>(), static_cast<size_t>(n)};
+}
+
 }  // namespace
 
 const char* finish_reason_name(FinishReason reason) {
@@ -85,25 +93,22 @@ Result<Generated> generate(Runner& runner, Sequence& sequence, const Tokenizer* 
   result.replayed_tokens = sequence.replayed - replayed_before;
 
   const Clock::time_point decode_start = Clock::now();
-  while (static_cast<int64_t>(result.ids.size()) < options.max_tokens) {
-    const std::span<const float> row(logits.as<float>(), static_cast<size_t>(logits.dim(1)));
-    const int32_t id = sample(row, sequence.tokens, result.prompt_tokens, options.sampling).id;
+  const auto max_tokens = static_cast<size_t>(std::max<int64_t>(options.max_tokens, 0));
+  while (result.ids.size() < max_tokens) {
+    const int32_t id = sample(known_logits(logits, tokenizer), sequence.tokens,
+                              result.prompt_tokens, options.sampling)
+                           .id;
     if (answer.is_stop(id)) {
       result.finish_reason = FinishReason::kStop;
       break;
-    }
-    if (tokenizer != nullptr && !tokenizer->is_valid(id)) {
-      return invalid("sampled token id: wanted one of the tokenizer's " +
-                     std::to_string(tokenizer->vocab_size()) + " ids, found " + std::to_string(id));
     }
     result.ids.push_back(id);
     answer.push(id);
     if (answer.stopped()) result.finish_reason = FinishReason::kStop;
     if (answer.cancelled()) result.finish_reason = FinishReason::kCancelled;
-    if (answer.stopped() || answer.cancelled()) break;
-    const bool full = static_cast<int64_t>(sequence.tokens.size()) >= runner.options().context;
-    if (full || static_cast<int64_t>(result.ids.size()) == options.max_tokens) break;
+    if (static_cast<int64_t>(sequence.tokens.size()) == runner.options().context) break;
     FATHOM_RETURN_IF_ERROR(runner.append(sequence, {&id, 1}));
+    if (answer.stopped() || answer.cancelled() || result.ids.size() == max_tokens) break;
     const StepItem item = {.sequence = &sequence, .n_rows = 1, .want = WantLogits::kLast};
     logits = runner.step({&item, 1});
   }

@@ -42,7 +42,8 @@ struct GenerateEvents {
 
 // The sequence's pending tokens are the prompt's uncached part. Text is produced only where a
 // tokenizer is given (null: ids alone, and `stop` must be empty). Ends with `length` also where the
-// context is full. Afterwards the sequence holds prompt and answer.
+// context is full. Afterwards the sequence holds prompt and
+// answer, the last token of it perhaps pending.
 Result<Generated> generate(Runner& runner, Sequence& sequence, const Tokenizer* tokenizer,
                            const GenerateOptions& options, const GenerateEvents& events);
 

@@ -22,6 +22,7 @@ void Model::attention(const LayerPlan& plan, const Step& step, Ops& ops, Workspa
   ops.rms_norm({.out = qr, .x = wq_a, .weight = w.q_norm, .eps = eps});
   ops.show("attn.qr", qr.bf16);
   ops.linear({.out = first(ws.q, n_rows), .x = qr, .w = w.wq_b});
+  ops.show("attn.wq_b", first(ws.q, n_rows));
 
   const Tensor kv = first(ws.kv, n_rows);
   ops.linear({.out = kv, .x = x, .w = w.wkv});
