@@ -2,7 +2,7 @@
 
 # The summation order of every word is fixed (docs/design.md, section 7): the compiler must not
 # contract a*b+c into a fused multiply-add of its own choice.
-add_compile_options(-Wall -Wextra -Wno-missing-field-initializers -ffp-contract=off)
+add_compile_options(-Wall -Wextra -Wno-missing-field-initializers -Wno-restrict -ffp-contract=off)
 
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   add_compile_options(-Wthread-safety)

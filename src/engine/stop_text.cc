@@ -1,6 +1,7 @@
 #include "engine/stop_text.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace fathom {
 
