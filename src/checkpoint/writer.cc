@@ -1,0 +1,248 @@
+#include "checkpoint/writer.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <unordered_map>
+
+#include "base/file.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/safetensors.h"
+
+namespace fathom {
+namespace {
+
+namespace fs = std::filesystem;
+
+// An upper bound of what format_safetensors spends on one tensor beside its name.
+constexpr int64_t kEntryBytesMax = 192;
+constexpr size_t kShardsMax = 1000;  // all are open at once
+
+Error file_error(const std::string& path, const char* action) {
+  const std::string reason = std::strerror(errno);
+  return io_error(path + ": cannot " + action + ": " + reason);
+}
+
+// Wider elements first: then every tensor of a shard is aligned without padding.
+void order_by_width(std::vector<size_t>& shard, const std::vector<ExpectedTensor>& tensors) {
+  std::stable_sort(shard.begin(), shard.end(), [&](size_t a, size_t b) {
+    return dtype_bytes(tensors[a].dtype) > dtype_bytes(tensors[b].dtype);
+  });
+}
+
+std::vector<std::vector<size_t>> split_shards(const std::vector<ExpectedTensor>& tensors,
+                                              int64_t max_bytes) {
+  std::vector<std::vector<size_t>> shards;
+  int64_t used = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const int64_t bytes =
+        tensors[i].bytes() + static_cast<int64_t>(tensors[i].name.size()) + kEntryBytesMax;
+    if (shards.empty() || used + bytes > max_bytes) {
+      shards.emplace_back();
+      used = kEntryBytesMax;  // length, braces and padding
+    }
+    used += bytes;
+    shards.back().push_back(i);
+  }
+  for (auto& shard : shards) order_by_width(shard, tensors);
+  return shards;
+}
+
+std::string shard_name(size_t shard, size_t n_shards) {
+  char name[64];
+  std::snprintf(name, sizeof(name), "model-%05zu-of-%05zu.safetensors", shard + 1, n_shards);
+  return name;
+}
+
+Result<void> write_at(int fd, int64_t offset, std::span<const std::byte> bytes,
+                      const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::pwrite(fd, bytes.data(), bytes.size(), offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return file_error(path, "write");
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    offset += n;
+  }
+  return {};
+}
+
+// Room on the disk is taken before the first tensor is made, where the file system can do that.
+Result<void> reserve(int fd, int64_t bytes, const std::string& path) {
+  if (bytes == 0) return {};
+  if (::fallocate(fd, 0, 0, bytes) == 0) return {};
+  if (errno == ENOSPC || errno == EFBIG) return file_error(path, "reserve the room");
+  if (::ftruncate(fd, bytes) != 0) return file_error(path, "set the size");
+  return {};
+}
+
+Result<void> prepare_folder(const std::string& folder) {
+  std::error_code failure;
+  fs::create_directories(folder, failure);
+  if (failure) return io_error(folder + ": cannot create: " + failure.message());
+  for (fs::directory_iterator it(folder, failure), end; !failure && it != end;
+       it.increment(failure)) {
+    if (it->path().extension() != ".safetensors") continue;
+    return invalid(folder + ": wanted a folder without *.safetensors, found " +
+                   it->path().filename().string());
+  }
+  if (failure) return io_error(folder + ": cannot list: " + failure.message());
+  return {};
+}
+
+}  // namespace
+
+struct CheckpointWriter::State {
+  struct Shard {
+    int fd = -1;
+    std::string path;  // without .tmp
+    std::string temporary() const { return path + ".tmp"; }
+  };
+  struct Place {
+    size_t shard = 0;
+    int64_t offset = 0;
+    std::atomic<int64_t> written = 0;
+  };
+
+  std::string folder;
+  std::vector<ExpectedTensor> tensors;
+  std::unordered_map<std::string, size_t> by_name;
+  std::vector<Shard> shards;
+  std::unique_ptr<Place[]> places;
+
+  ~State() {
+    for (const Shard& shard : shards) {
+      if (shard.fd < 0) continue;
+      ::close(shard.fd);
+      ::unlink(shard.temporary().c_str());
+    }
+  }
+
+  Result<void> open_shard(const std::vector<size_t>& members, const std::string& name) {
+    Shard shard = {.path = (fs::path(folder) / name).string()};
+    std::vector<SafetensorsEntry> entries;
+    for (const size_t i : members) {
+      entries.push_back(
+          {.name = tensors[i].name, .dtype = tensors[i].dtype, .shape = tensors[i].shape});
+    }
+    const std::string header = format_safetensors(entries);
+    int64_t offset = static_cast<int64_t>(header.size());
+    for (const size_t i : members) {
+      places[i].shard = shards.size();
+      places[i].offset = offset;
+      offset += tensors[i].bytes();
+    }
+    shard.fd = ::open(shard.temporary().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (shard.fd < 0) return file_error(shard.temporary(), "create");
+    shards.push_back(shard);
+    FATHOM_RETURN_IF_ERROR(reserve(shard.fd, offset, shard.temporary()));
+    return write_at(shard.fd, 0, std::as_bytes(std::span(header)), shard.temporary());
+  }
+
+  std::string index_json() const {
+    int64_t total = 0;
+    std::vector<std::pair<std::string, std::string>> lines;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      total += tensors[i].bytes();
+      lines.emplace_back(tensors[i].name,
+                         fs::path(shards[places[i].shard].path).filename().string());
+    }
+    std::sort(lines.begin(), lines.end());
+    std::string json = "{\n  \"metadata\": {\n    \"total_size\": " + std::to_string(total) +
+                       "\n  },\n  \"weight_map\": {";
+    const char* separator = "\n";
+    for (const auto& [name, file] : lines) {
+      json += separator;
+      json += "    \"" + name + "\": \"" + file + "\"";
+      separator = ",\n";
+    }
+    return json + "\n  }\n}\n";
+  }
+};
+
+CheckpointWriter::CheckpointWriter(std::unique_ptr<State> state) : state_(std::move(state)) {}
+CheckpointWriter::CheckpointWriter(CheckpointWriter&&) noexcept = default;
+CheckpointWriter& CheckpointWriter::operator=(CheckpointWriter&&) noexcept = default;
+CheckpointWriter::~CheckpointWriter() = default;
+
+std::span<const ExpectedTensor> CheckpointWriter::tensors() const { return state_->tensors; }
+int CheckpointWriter::n_shards() const { return static_cast<int>(state_->shards.size()); }
+
+Result<CheckpointWriter> CheckpointWriter::create(const std::string& folder,
+                                                  std::vector<ExpectedTensor> tensors,
+                                                  int64_t max_shard_bytes) {
+  FATHOM_RETURN_IF_ERROR(prepare_folder(folder));
+  auto state = std::make_unique<State>();
+  state->folder = folder;
+  state->tensors = std::move(tensors);
+  state->places = std::make_unique<State::Place[]>(state->tensors.size());
+  for (size_t i = 0; i < state->tensors.size(); ++i) {
+    const bool is_new = state->by_name.emplace(state->tensors[i].name, i).second;
+    if (!is_new) return invalid(folder + ": tensor " + state->tensors[i].name + ": found it twice");
+  }
+  const auto shards = split_shards(state->tensors, max_shard_bytes);
+  if (shards.empty() || shards.size() > kShardsMax) {
+    return invalid(folder + ": wanted 1 to " + std::to_string(kShardsMax) + " shards, found " +
+                   std::to_string(shards.size()));
+  }
+  for (size_t i = 0; i < shards.size(); ++i) {
+    FATHOM_RETURN_IF_ERROR(state->open_shard(shards[i], shard_name(i, shards.size())));
+  }
+  return CheckpointWriter(std::move(state));
+}
+
+Result<void> CheckpointWriter::write(size_t tensor, int64_t offset,
+                                     std::span<const std::byte> bytes) {
+  FATHOM_CHECK(tensor < state_->tensors.size());
+  const auto size = static_cast<int64_t>(bytes.size());
+  FATHOM_CHECK(offset >= 0);
+  FATHOM_CHECK(size <= state_->tensors[tensor].bytes() - offset);
+  State::Place& place = state_->places[tensor];
+  const State::Shard& shard = state_->shards[place.shard];
+  FATHOM_RETURN_IF_ERROR(write_at(shard.fd, place.offset + offset, bytes, shard.temporary()));
+  place.written.fetch_add(size, std::memory_order_relaxed);
+  return {};
+}
+
+Result<void> CheckpointWriter::write(std::string_view name, std::span<const std::byte> bytes) {
+  const auto found = state_->by_name.find(std::string(name));
+  if (found == state_->by_name.end()) {
+    return invalid(state_->folder + ": tensor " + printable(name) +
+                   ": wanted one of the announced names, found a new one");
+  }
+  const ExpectedTensor& tensor = state_->tensors[found->second];
+  if (static_cast<int64_t>(bytes.size()) != tensor.bytes()) {
+    return invalid(state_->folder + ": tensor " + tensor.name + ": wanted the bytes of " +
+                   describe_tensor(tensor.dtype, tensor.shape) + ", found " +
+                   std::to_string(bytes.size()) + " bytes");
+  }
+  return write(found->second, 0, bytes);
+}
+
+Result<void> CheckpointWriter::finish() {
+  for (size_t i = 0; i < state_->tensors.size(); ++i) {
+    const int64_t written = state_->places[i].written.load();
+    if (written == state_->tensors[i].bytes()) continue;
+    return invalid(state_->folder + ": tensor " + state_->tensors[i].name + ": wanted " +
+                   std::to_string(state_->tensors[i].bytes()) + " bytes to be written, found " +
+                   std::to_string(written));
+  }
+  for (const State::Shard& shard : state_->shards) {
+    if (::fsync(shard.fd) != 0) return file_error(shard.temporary(), "sync");
+  }
+  for (State::Shard& shard : state_->shards) {
+    if (::rename(shard.temporary().c_str(), shard.path.c_str()) != 0) {
+      return file_error(shard.path, "rename to");
+    }
+    ::close(std::exchange(shard.fd, -1));
+  }
+  // The index goes last and its writer syncs the folder: a folder with an index is complete.
+  return write_file_atomic((fs::path(state_->folder) / "model.safetensors.index.json").string(),
+                           state_->index_json());
+}
+
+}  // namespace fathom

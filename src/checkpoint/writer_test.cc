@@ -1,0 +1,203 @@
+// Goal: what is written is what is read, in bounded shards, and nothing stays behind a failure.
+// Method: random tensors through the writer and back; fingerprint and scan on damaged copies.
+
+#include "checkpoint/writer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/fingerprint.h"
+
+namespace fathom {
+namespace {
+
+namespace fs = std::filesystem;
+
+class CheckpointWriterTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() /
+              ("fathom_writer_" + std::to_string(::getpid()) + "_" +
+               ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::remove_all(folder_);
+  }
+  void TearDown() override {
+    fs::permissions(folder_, fs::perms::owner_all);
+    fs::remove_all(folder_);
+  }
+  std::string folder() const { return folder_.string(); }
+  void write_all(const std::string& folder, int64_t max_shard_bytes) {
+    auto writer = CheckpointWriter::create(folder, tensors(), max_shard_bytes);
+    ASSERT_TRUE(writer) << writer.error().message;
+    for (const ExpectedTensor& tensor : tensors()) {
+      ASSERT_TRUE(writer->write(tensor.name, content(tensor)));
+    }
+    const Result<void> done = writer->finish();
+    ASSERT_TRUE(done) << done.error().message;
+  }
+  static std::vector<ExpectedTensor> tensors() {
+    return {{"codes", DType::kE4m3, {33, 7}}, {"scale", DType::kE8m0, {3}},
+            {"norm", DType::kBf16, {129}},    {"fn", DType::kF32, {5, 6, 7}},
+            {"packed", DType::kI8, {64, 64}}, {"nothing", DType::kF32, {0, 4}},
+            {"scalar", DType::kI64, {}}};
+  }
+  // Finite values: small codes only.
+  static std::vector<std::byte> content(const ExpectedTensor& tensor) {
+    std::mt19937 random(static_cast<uint32_t>(tensor.name.size()));
+    std::vector<std::byte> bytes(static_cast<size_t>(tensor.bytes()));
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random() & 0x3f);
+    return bytes;
+  }
+  static int64_t n_files(const fs::path& folder) {
+    return std::distance(fs::directory_iterator(folder), fs::directory_iterator());
+  }
+  fs::path folder_;
+};
+
+TEST_F(CheckpointWriterTest, WhatIsWrittenIsRead) {
+  write_all(folder(), 1 << 20);
+  const auto checkpoint = Checkpoint::open(folder());
+  ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+  EXPECT_TRUE(checkpoint->compare(tensors()).empty());
+  for (const ExpectedTensor& tensor : tensors()) {
+    const Tensor view = checkpoint->get(tensor).value();
+    const auto wanted = content(tensor);
+    const std::span found(static_cast<const std::byte*>(view.data), wanted.size());
+    EXPECT_TRUE(std::ranges::equal(found, wanted));
+    const auto width = static_cast<uintptr_t>(dtype_bytes(tensor.dtype));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(view.data) % width, 0u);
+  }
+  EXPECT_TRUE(fs::exists(folder_ / "model-00001-of-00001.safetensors"));
+  EXPECT_EQ(n_files(folder_), 2);
+}
+
+TEST_F(CheckpointWriterTest, ShardsStayBelowTheBoundAndHoldTheSameWeights) {
+  ThreadPool pool(2);
+  write_all(folder() + "/one", 1 << 20);
+  write_all(folder() + "/many", 5000);
+  int n_shards = 0;
+  for (const auto& file : fs::directory_iterator(folder_ / "many")) {
+    if (file.path().extension() != ".safetensors") continue;
+    ++n_shards;
+    EXPECT_LE(file.file_size(), 5000u);
+  }
+  EXPECT_GE(n_shards, 2);
+  const auto one = Checkpoint::open(folder() + "/one").value();
+  const auto many = Checkpoint::open(folder() + "/many").value();
+  EXPECT_TRUE(many.compare(tensors()).empty());
+  EXPECT_EQ(to_hex(weights_fingerprint(one, pool)), to_hex(weights_fingerprint(many, pool)));
+}
+
+TEST_F(CheckpointWriterTest, PartsMayComeInAnyOrder) {
+  const std::vector<ExpectedTensor> one = {{"w", DType::kI8, {1000}}};
+  const auto bytes = content(one[0]);
+  auto writer = CheckpointWriter::create(folder(), one, 1 << 20).value();
+  ASSERT_TRUE(writer.write(0, 600, std::span(bytes).subspan(600)));
+  EXPECT_NE(writer.finish().error().message.find("wanted 1000 bytes to be written, found 400"),
+            std::string::npos);
+  ASSERT_TRUE(writer.write(0, 0, std::span(bytes).first(600)));
+  ASSERT_TRUE(writer.finish());
+  const auto checkpoint = Checkpoint::open(folder()).value();
+  EXPECT_EQ(std::memcmp(checkpoint.get("w")->data, bytes.data(), bytes.size()), 0);
+}
+
+TEST_F(CheckpointWriterTest, ADroppedWriterLeavesNothing) {
+  {
+    auto writer = CheckpointWriter::create(folder(), tensors(), 2000);
+    ASSERT_TRUE(writer);
+    EXPECT_GT(n_files(folder_), 0);
+  }
+  EXPECT_EQ(n_files(folder_), 0);
+}
+
+TEST_F(CheckpointWriterTest, WrongUseIsRefusedByName) {
+  auto writer = CheckpointWriter::create(folder(), tensors(), 1 << 20).value();
+  EXPECT_NE(writer.write("other", {}).error().message.find("tensor other"), std::string::npos);
+  const std::byte one[1] = {};
+  EXPECT_NE(writer.write("norm", one).error().message.find("wanted the bytes of BF16 [129]"),
+            std::string::npos);
+  EXPECT_FALSE(CheckpointWriter::create(folder() + "/x", {{"a"}, {"a"}}, 1000));
+  EXPECT_FALSE(CheckpointWriter::create(folder() + "/y", {}, 1000));
+  std::ofstream(folder_ / "old.safetensors") << "x";
+  EXPECT_NE(CheckpointWriter::create(folder(), tensors(), 1000).error().message.find("found old."),
+            std::string::npos);
+}
+
+TEST_F(CheckpointWriterTest, TheFingerprintIsKeptAndForgottenWithTheFiles) {
+  ThreadPool pool(2);
+  write_all(folder(), 1 << 20);
+  const fs::path note = folder_ / ".fathom-fingerprint";
+  const auto first = cached_fingerprint(Checkpoint::open(folder()).value(), pool);
+  ASSERT_TRUE(fs::exists(note));
+  EXPECT_EQ(first, weights_fingerprint(Checkpoint::open(folder()).value(), pool));
+  // A kept digest is used: one that was changed by hand comes back.
+  std::string text = read_file(note.string()).value();
+  text[text.size() - 2] = text[text.size() - 2] == '0' ? '1' : '0';
+  ASSERT_TRUE(write_file_atomic(note.string(), text));
+  EXPECT_NE(cached_fingerprint(Checkpoint::open(folder()).value(), pool), first);
+  // Damaged notes are ignored.
+  for (const std::string& damaged :
+       {std::string("x"), text.substr(0, text.size() - 2), text + "0\n"}) {
+    ASSERT_TRUE(write_file_atomic(note.string(), damaged));
+    EXPECT_EQ(cached_fingerprint(Checkpoint::open(folder()).value(), pool), first);
+  }
+  // Other bytes, another digest, whatever the note says.
+  const fs::path shard = folder_ / "model-00001-of-00001.safetensors";
+  std::string bytes = read_file(shard.string()).value();
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  ASSERT_TRUE(write_file_atomic(shard.string(), bytes));
+  EXPECT_NE(cached_fingerprint(Checkpoint::open(folder()).value(), pool), first);
+}
+
+TEST_F(CheckpointWriterTest, TheFingerprintNeedsNoWritableFolder) {
+  ThreadPool pool(1);
+  write_all(folder(), 1 << 20);
+  fs::permissions(folder_, fs::perms::owner_read | fs::perms::owner_exec);
+  const auto checkpoint = Checkpoint::open(folder()).value();
+  EXPECT_EQ(cached_fingerprint(checkpoint, pool), weights_fingerprint(checkpoint, pool));
+}
+
+TEST_F(CheckpointWriterTest, TheScanFindsEveryKindOfBadCode) {
+  const std::vector<ExpectedTensor> all = {{"e4m3", DType::kE4m3, {100}},
+                                           {"e8m0", DType::kE8m0, {100}},
+                                           {"bf16", DType::kBf16, {100}},
+                                           {"f32", DType::kF32, {100}},
+                                           {"fine", DType::kI8, {100}}};
+  auto writer = CheckpointWriter::create(folder(), all, 1 << 20).value();
+  for (const ExpectedTensor& tensor : all) {
+    auto bytes = content(tensor);
+    const auto width = static_cast<size_t>(dtype_bytes(tensor.dtype));
+    const uint32_t code = tensor.dtype == DType::kF32    ? 0xff800000u
+                          : tensor.dtype == DType::kBf16 ? 0x7fc0u
+                                                         : 0xffu;
+    for (const size_t at : {size_t{7}, size_t{99}}) {
+      std::memcpy(bytes.data() + at * width, &code, width);
+    }
+    if (tensor.dtype == DType::kE4m3) bytes[50] = std::byte{0x7f};
+    ASSERT_TRUE(writer.write(tensor.name, bytes));
+  }
+  ASSERT_TRUE(writer.finish());
+  ThreadPool pool(2);
+  const auto problems = find_bad_codes(Checkpoint::open(folder()).value(), pool);
+  ASSERT_EQ(problems.size(), 4u);
+  EXPECT_NE(problems[0].find("tensor bf16: wanted finite BF16 values, found 2 NaN or infinite, the "
+                             "first at element 7"),
+            std::string::npos);
+  EXPECT_NE(problems[1].find("found 3 NaN"), std::string::npos);
+}
+
+TEST(Fingerprint, TheGoldenModelHasNoBadCodes) {
+  ThreadPool pool(2);
+  const auto golden = Checkpoint::open(std::string(FATHOM_SOURCE_DIR) + "/tests/golden/t12");
+  ASSERT_TRUE(golden) << golden.error().message;
+  EXPECT_TRUE(find_bad_codes(*golden, pool).empty());
+}
+
+}  // namespace
+}  // namespace fathom
