@@ -2,13 +2,10 @@
 
 # The summation order of every word is fixed (docs/design.md, section 7): the compiler must not
 # contract a*b+c into a fused multiply-add of its own choice.
-add_compile_options(-Wall -Wextra -Wno-missing-field-initializers -Wno-restrict -ffp-contract=off)
+add_compile_options(-Wall -Wextra -Wno-missing-field-initializers -ffp-contract=off)
 
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   add_compile_options(-Wthread-safety)
-else()
-  # GCC 12 reports overlapping copies inside std::string that cannot happen (GCC bug 105651).
-  add_compile_options(-Wno-restrict)
 endif()
 
 find_program(FATHOM_CCACHE ccache)

@@ -20,6 +20,14 @@ bool is_prime(int64_t n) {
   return true;
 }
 
+// The next prime after candidate that no column has yet.
+int64_t next_free_prime(int64_t candidate, const std::set<int64_t>& seen) {
+  do {
+    ++candidate;
+  } while (seen.contains(candidate) || !is_prime(candidate));
+  return candidate;
+}
+
 }  // namespace
 
 std::vector<std::vector<int64_t>> engram_primes(const TextConfig& text) {
@@ -30,9 +38,7 @@ std::vector<std::vector<int64_t>> engram_primes(const TextConfig& text) {
     for (int64_t order = 2; order <= text.engram_max_ngram_size; ++order) {
       int64_t candidate = text.engram_vocab_size - 1;
       for (int64_t head = 0; head < text.engram_n_heads; ++head) {
-        do {
-          ++candidate;
-        } while (seen.contains(candidate) || !is_prime(candidate));
+        candidate = next_free_prime(candidate, seen);
         seen.insert(candidate);
         columns.push_back(candidate);
       }
