@@ -97,7 +97,7 @@ class Validator {
     range("text_config.max_position_embeddings", text_.max_position_embeddings, 0, 1 << 24);
     range("text_config.index_n_heads", text_.index_n_heads, 1, 1024);
     range("text_config.index_topk", text_.index_topk, 1, 1 << 20);
-    range("text_config.hc_mult", text_.hc_mult, 1, 16);
+    range("text_config.hc_mult", text_.hc_mult, 1, 8);
     range("text_config.hc_sinkhorn_iters", text_.hc_sinkhorn_iters, 1, 1000);
     token("bos_token_id", config_.bos_token_id);
     token("eos_token_id", config_.eos_token_id);
