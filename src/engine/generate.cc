@@ -57,8 +57,8 @@ class Answer {
 // The logits of ids that the tokenizer knows; a model may have rows to spare.
 std::span<const float> known_logits(const Tensor& logits, const Tokenizer* tokenizer) {
   const int64_t vocab_size = logits.dim(1);
-  const int64_t n = tokenizer == nullptr ? vocab_size
-                                         : std::min<int64_t>(vocab_size, tokenizer->vocab_size());
+  const int64_t n =
+      tokenizer == nullptr ? vocab_size : std::min<int64_t>(vocab_size, tokenizer->vocab_size());
   return {logits.as<float>(), static_cast<size_t>(n)};
 }
 

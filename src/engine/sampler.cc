@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ops/cpu/math.h"
+#include "base/math.h"
 
 namespace fathom {
 namespace {
@@ -52,7 +52,7 @@ std::vector<float> penalised(std::span<const float> logits, std::span<const int3
 float log_probability(std::span<const float> logits, int32_t id) {
   const float max = *std::ranges::max_element(logits);
   double sum = 0;
-  for (const float logit : logits) sum += static_cast<double>(cpu::exp_f32(logit - max));
+  for (const float logit : logits) sum += static_cast<double>(exp_f32(logit - max));
   const double own = static_cast<double>(logits[static_cast<size_t>(id)]) - max;
   return static_cast<float>(own - std::log(sum));
 }
@@ -79,7 +79,7 @@ int32_t draw(const std::vector<Candidate>& candidates, uint64_t position,
   std::vector<double> weights;
   double sum = 0;
   for (const Candidate& c : candidates) {
-    weights.push_back(cpu::exp_f32((c.logit - candidates.front().logit) * inverse));
+    weights.push_back(exp_f32((c.logit - candidates.front().logit) * inverse));
     sum += weights.back();
   }
   // Weights descend from 1, so min-p compares with them directly.

@@ -23,7 +23,9 @@ fuzz_one() {
   local dir=$work/$1 program dictionary=()
   program=$(find "$root/build/fuzz" -name "$1_fuzz" -type f -perm -u+x)
   mkdir -p "$dir/corpus"
-  if [ -e "$root/tests/fuzz/$1.dict" ]; then dictionary=("-dict=$root/tests/fuzz/$1.dict"); fi
+  if [ -e "$root/tests/fuzz/$1.dict" ]; then
+    dictionary=("-dict=$root/tests/fuzz/$1.dict")
+  fi
   if ! (cd "$dir" && nice -n 15 "$program" -max_total_time=$((minutes * 60)) -timeout=20 \
     -rss_limit_mb=2048 -print_final_stats=1 "${dictionary[@]}" corpus "$root/tests/fuzz/$1" >log 2>&1); then
     : >"$dir/crashed"

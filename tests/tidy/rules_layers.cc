@@ -82,6 +82,11 @@ const std::regex& torch_header() {
   return kTorch;
 }
 
+// The trainer has kernels of its own for operators that libtorch would run in many launches.
+bool may_use_cuda(const std::string& path) {
+  return starts_with(path, "src/ops/cuda/") || starts_with(path, "src/train/");
+}
+
 // Headers of C++ have no dot and no slash; those of C and of the system may be shown too.
 bool is_standard_header(const std::string& name) {
   static const std::set<std::string> kSystem = {"unistd.h", "fcntl.h", "pthread.h"};
@@ -110,8 +115,8 @@ bool may_show_libraries(const Tree& tree, const std::string& path) {
 std::optional<std::string> third_party_complaint(const Tree& tree, const std::string& path,
                                                  const Include& include) {
   const std::string& name = include.name;
-  if (std::regex_search(name, cuda_header()) && !starts_with(path, "src/ops/cuda/")) {
-    return "CUDA belongs to src/ops/cuda, found " + name;
+  if (std::regex_search(name, cuda_header()) && !may_use_cuda(path)) {
+    return "CUDA belongs to src/ops/cuda and src/train, found " + name;
   }
   const bool trainer = room_of(path) == "train" || starts_with(path, "apps/train");
   if (std::regex_search(name, torch_header()) && !trainer) {
@@ -164,8 +169,8 @@ Complaints check_third_party(const Tree& tree) {
   Complaints found;
   for (const auto& [path, file] : tree.files) {
     if (!is_source(path)) continue;
-    if (ends_with(path, ".cu") && !starts_with(path, "src/ops/cuda/")) {
-      found.push_back({path, 0, "third party", "a .cu file belongs to src/ops/cuda"});
+    if (ends_with(path, ".cu") && !may_use_cuda(path)) {
+      found.push_back({path, 0, "third party", "a .cu file belongs to src/ops/cuda or src/train"});
     }
     for (const Include& include : includes_of(file.text)) {
       const auto complaint = third_party_complaint(tree, path, include);

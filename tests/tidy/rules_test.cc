@@ -71,7 +71,7 @@ TEST(ThirdParty, StaysInItsRoom) {
   EXPECT_TRUE(check_third_party(tree_of({{"src/text/a.h", foreign},
                                          {"src/text/b.cc", "#include \"text/a.h\"\n"}}))
                   .empty());
-  expect_one(check_third_party(tree_of({{"src/train/a.cu", ""}})), ".cu file belongs");
+  expect_one(check_third_party(tree_of({{"src/engine/a.cu", ""}})), ".cu file belongs");
   EXPECT_TRUE(including("src/ops/cuda/a.cc", "cuda_runtime.h").empty());
   EXPECT_TRUE(including("src/train/a.cc", "torch/torch.h").empty());
   EXPECT_TRUE(including("apps/train_main.cc", "torch/torch.h").empty());

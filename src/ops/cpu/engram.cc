@@ -2,10 +2,10 @@
 
 #include <cmath>
 
+#include "base/math.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/dot.h"
 #include "ops/cpu/lanes.h"
-#include "ops/cpu/math.h"
 #include "ops/cpu/probing.h"
 #include "ops/cpu/quantize.h"
 #include "ops/cpu/scratch.h"

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/math.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/dot.h"
 #include "ops/cpu/linear.h"
-#include "ops/cpu/math.h"
 #include "ops/cpu/quantize.h"
 
 namespace fathom {

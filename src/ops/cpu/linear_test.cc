@@ -7,9 +7,9 @@
 
 #include <cmath>
 
+#include "base/math.h"
 #include "ops/cpu/experts.h"
 #include "ops/cpu/golden_testing.h"
-#include "ops/cpu/math.h"
 #include "ops/cpu/matrix_testing.h"
 
 namespace fathom::cpu {

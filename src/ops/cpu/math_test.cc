@@ -1,6 +1,6 @@
 // Goal: functions within their bounds everywhere. Method: dense grids of floats against long double
 // (its own error is far below a float's ulp), and the golden sqrt(softplus) and rotation tables.
-#include "ops/cpu/math.h"
+#include "base/math.h"
 
 #include <gtest/gtest.h>
 
@@ -25,46 +25,46 @@ TEST(Math, ExpIsWithinOneUlp) {
   double worst = 0;
   for (uint32_t bits = 0; bits < 0x42d60000u; bits += 211) {
     const float x = std::bit_cast<float>(bits);
-    worst = std::fmax(worst, ulps(cpu::exp_f32(x), std::exp(static_cast<long double>(x))));
-    worst = std::fmax(worst, ulps(cpu::exp_f32(-x), std::exp(-static_cast<long double>(x))));
+    worst = std::fmax(worst, ulps(exp_f32(x), std::exp(static_cast<long double>(x))));
+    worst = std::fmax(worst, ulps(exp_f32(-x), std::exp(-static_cast<long double>(x))));
   }
   EXPECT_LE(worst, 1.0);
-  EXPECT_EQ(cpu::exp_f32(0.0f), 1.0f);
-  EXPECT_EQ(cpu::exp_f32(-104.5f), 0.0f);
-  EXPECT_EQ(cpu::exp_f32(-1e30f), 0.0f);
-  EXPECT_EQ(cpu::exp_f32(-INFINITY), 0.0f);
-  EXPECT_EQ(cpu::exp_f32(88.8f), INFINITY);
-  EXPECT_EQ(cpu::exp_f32(INFINITY), INFINITY);
-  EXPECT_TRUE(std::isnan(cpu::exp_f32(NAN)));
+  EXPECT_EQ(exp_f32(0.0f), 1.0f);
+  EXPECT_EQ(exp_f32(-104.5f), 0.0f);
+  EXPECT_EQ(exp_f32(-1e30f), 0.0f);
+  EXPECT_EQ(exp_f32(-INFINITY), 0.0f);
+  EXPECT_EQ(exp_f32(88.8f), INFINITY);
+  EXPECT_EQ(exp_f32(INFINITY), INFINITY);
+  EXPECT_TRUE(std::isnan(exp_f32(NAN)));
 }
 
 TEST(Math, Log1pIsWithinOneUlp) {
   double worst = 0;
   for (uint32_t bits = 0; bits < 0x7f800000u; bits += 947) {
     const float x = std::bit_cast<float>(bits);
-    worst = std::fmax(worst, ulps(cpu::log1p_f32(x), std::log1p(static_cast<long double>(x))));
+    worst = std::fmax(worst, ulps(log1p_f32(x), std::log1p(static_cast<long double>(x))));
   }
   EXPECT_LE(worst, 0.51);
-  EXPECT_EQ(cpu::log1p_f32(0.0f), 0.0f);
-  EXPECT_EQ(cpu::log1p_f32(INFINITY), INFINITY);
+  EXPECT_EQ(log1p_f32(0.0f), 0.0f);
+  EXPECT_EQ(log1p_f32(INFINITY), INFINITY);
 }
 
 TEST(Math, SigmoidIsCloseAndSaturates) {
   for (float x = -110.0f; x < 110.0f; x += 0.0137f) {
     const long double wanted = 1.0L / (1.0L + std::exp(-static_cast<long double>(x)));
     if (wanted > 0x1p-126L) {
-      ASSERT_LE(ulps(cpu::sigmoid(x), wanted), 2.5) << x;
+      ASSERT_LE(ulps(sigmoid(x), wanted), 2.5) << x;
     }
   }
-  EXPECT_EQ(cpu::sigmoid(0.0f), 0.5f);
-  EXPECT_EQ(cpu::sigmoid(200.0f), 1.0f);
-  EXPECT_EQ(cpu::sigmoid(-200.0f), 0.0f);
+  EXPECT_EQ(sigmoid(0.0f), 0.5f);
+  EXPECT_EQ(sigmoid(200.0f), 1.0f);
+  EXPECT_EQ(sigmoid(-200.0f), 0.0f);
 }
 
 TEST(Math, RsqrtRoundsTwice) {
-  EXPECT_EQ(cpu::rsqrt(4.0f), 0.5f);
-  EXPECT_EQ(cpu::rsqrt(1e-20f), 1.0f / std::sqrt(1e-20f));
-  EXPECT_EQ(cpu::rsqrt(0.0f), INFINITY);
+  EXPECT_EQ(rsqrt(4.0f), 0.5f);
+  EXPECT_EQ(rsqrt(1e-20f), 1.0f / std::sqrt(1e-20f));
+  EXPECT_EQ(rsqrt(0.0f), INFINITY);
 }
 
 TEST(Math, SinCosAreWithinOneUlpUpToTwoMillion) {
@@ -72,7 +72,7 @@ TEST(Math, SinCosAreWithinOneUlpUpToTwoMillion) {
   const auto visit = [&worst](float x) {
     float sin = 0;
     float cos = 0;
-    cpu::sincos_f32(x, &sin, &cos);
+    sincos_f32(x, &sin, &cos);
     worst = std::fmax(worst, ulps(sin, std::sin(static_cast<long double>(x))));
     worst = std::fmax(worst, ulps(cos, std::cos(static_cast<long double>(x))));
   };
@@ -101,7 +101,7 @@ TEST(Math, RotationTablesEqualTheGoldenOnes) {
       const auto p = static_cast<float>(positions.as<int32_t>()[i / 32]);
       float sin = 0;
       float cos = 0;
-      cpu::sincos_f32(p * frequency[i % 32], &sin, &cos);
+      sincos_f32(p * frequency[i % 32], &sin, &cos);
       ASSERT_NEAR(cos, wanted_cos[i], 1e-7) << kind.table << " " << i;
       ASSERT_NEAR(sin, wanted_sin[i], 1e-7) << kind.table << " " << i;
     }

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/math.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/dot.h"
 #include "ops/cpu/lanes.h"
-#include "ops/cpu/math.h"
 #include "ops/cpu/norm.h"
 #include "ops/cpu/probing.h"
 #include "ops/cpu/scratch.h"

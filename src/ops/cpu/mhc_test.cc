@@ -6,10 +6,10 @@
 
 #include <cmath>
 
+#include "base/math.h"
 #include "ops/cpu/dot.h"
 #include "ops/cpu/golden_testing.h"
 #include "ops/cpu/lanes.h"
-#include "ops/cpu/math.h"
 #include "ops/cpu/paths_testing.h"
 
 namespace fathom {
@@ -92,7 +92,7 @@ struct GoldenStep {
       mix[static_cast<size_t>(o)] = cpu::dot(path, fn.data() + o * width, x.data(), width);
     }
     const float mean = cpu::dot(path, x.data(), x.data(), width) / static_cast<float>(width);
-    for (float& m : mix) m *= cpu::rsqrt(mean + 1e-20f);
+    for (float& m : mix) m *= rsqrt(mean + 1e-20f);
     return coefficients(mix.data(), scale.data(), base.data());
   }
 };

@@ -1,9 +1,9 @@
 #include "ops/cpu/norm.h"
 
+#include "base/math.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/dot.h"
 #include "ops/cpu/lanes.h"
-#include "ops/cpu/math.h"
 #include "ops/cpu/quantize.h"
 #include "ops/cpu/scratch.h"
 

@@ -6,9 +6,9 @@
 
 #include <cmath>
 
+#include "base/math.h"
 #include "ops/cpu/golden_testing.h"
 #include "ops/cpu/lanes.h"
-#include "ops/cpu/math.h"
 
 namespace fathom {
 namespace {

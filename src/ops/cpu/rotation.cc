@@ -1,4 +1,4 @@
-#include "ops/cpu/math.h"
+#include "base/math.h"
 #include "ops/cpu/rope.h"
 
 namespace fathom::cpu {

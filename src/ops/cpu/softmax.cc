@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/math.h"
+#include "base/math_inline.h"
 #include "ops/cpu/attention.h"
 #include "ops/cpu/dot.h"
 #include "ops/cpu/lanes.h"
-#include "ops/cpu/math.h"
-#include "ops/cpu/math_inline.h"
 
 namespace fathom::cpu {
 namespace {

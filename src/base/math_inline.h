@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace fathom::cpu {
+namespace fathom {
 
 // exp by x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial of degree 7, and 2^n in two factors, so
 // that results below 2^-126 round once more at most and results above the largest float are inf.
@@ -36,4 +36,4 @@ namespace fathom::cpu {
   return p * low * high;
 }
 
-}  // namespace fathom::cpu
+}  // namespace fathom

@@ -1,10 +1,10 @@
-#include "ops/cpu/math.h"
+#include "base/math.h"
 
 #include <cmath>
 
-#include "ops/cpu/math_inline.h"
+#include "base/math_inline.h"
 
-namespace fathom::cpu {
+namespace fathom {
 
 float exp_f32(float x) { return exp_f32_inline(x); }
 
@@ -72,4 +72,4 @@ void sincos_f32(float x, float* sin, float* cos) {
   *cos = static_cast<float>(quadrant == 1 || quadrant == 2 ? -second : second);
 }
 
-}  // namespace fathom::cpu
+}  // namespace fathom
