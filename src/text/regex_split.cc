@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <pcre2.h>
 
+#include "base/check.h"
 #include "text/pattern_rewrite.h"
 #include "text/quote.h"
 #include "text/utf8.h"
@@ -14,15 +15,39 @@ struct RegexSplit::Program {
   struct FreeCode {
     void operator()(pcre2_code* code) const { pcre2_code_free(code); }
   };
-  struct FreeMatch {
-    void operator()(pcre2_match_data* match) const { pcre2_match_data_free(match); }
-  };
-  using MatchData = std::unique_ptr<pcre2_match_data, FreeMatch>;
-
   std::unique_ptr<pcre2_code, FreeCode> code;
 
-  void split(std::string_view piece, size_t base, pcre2_match_data* match,
+  void split(std::string_view piece, size_t base, Matcher* matcher,
              std::vector<size_t>* ends) const;
+};
+
+// What one call of split() needs of the engine.
+struct RegexSplit::Matcher {
+  // Steps of backtracking for one match: far above what the split of a sane pattern takes, and well
+  // under a second.
+  static constexpr uint32_t kStepsMax = 2'000'000;
+  static constexpr size_t kJitStackBytes = size_t{1} << 20;
+
+  Matcher()
+      : match(pcre2_match_data_create(16, nullptr)),
+        context(pcre2_match_context_create(nullptr)),
+        stack(pcre2_jit_stack_create(32 * 1024, kJitStackBytes, nullptr)) {
+    FATHOM_CHECK(match != nullptr);
+    FATHOM_CHECK(context != nullptr);
+    pcre2_set_match_limit(context, kStepsMax);
+    if (stack != nullptr) pcre2_jit_stack_assign(context, nullptr, stack);
+  }
+  Matcher(const Matcher&) = delete;
+  Matcher& operator=(const Matcher&) = delete;
+  ~Matcher() {
+    pcre2_jit_stack_free(stack);
+    pcre2_match_context_free(context);
+    pcre2_match_data_free(match);
+  }
+
+  pcre2_match_data* match;
+  pcre2_match_context* context;
+  pcre2_jit_stack* stack;  // null without JIT
 };
 
 RegexSplit::RegexSplit(std::vector<std::unique_ptr<Program>> programs)
@@ -59,16 +84,16 @@ Result<RegexSplit> RegexSplit::compile(const std::vector<std::string>& patterns)
   return RegexSplit(std::move(programs));
 }
 
-void RegexSplit::Program::split(std::string_view piece, size_t base, pcre2_match_data* match,
+void RegexSplit::Program::split(std::string_view piece, size_t base, Matcher* matcher,
                                 std::vector<size_t>* ends) const {
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(piece.data());
   size_t done = 0;  // end of the last piece put out
   size_t from = 0;
   while (from < piece.size()) {
-    const int n =
-        pcre2_match(code.get(), subject, piece.size(), from, PCRE2_NO_UTF_CHECK, match, nullptr);
+    const int n = pcre2_match(code.get(), subject, piece.size(), from, PCRE2_NO_UTF_CHECK,
+                              matcher->match, matcher->context);
     if (n < 0) break;
-    const PCRE2_SIZE* found = pcre2_get_ovector_pointer(match);
+    const PCRE2_SIZE* found = pcre2_get_ovector_pointer(matcher->match);
     const size_t begin = found[0];
     const size_t end = found[1];
     if (end < begin || begin < from) break;  // \K tricks: treat as no match
@@ -86,13 +111,12 @@ void RegexSplit::split(std::string_view text, size_t base, std::vector<size_t>* 
   if (text.empty()) return;
   std::vector<size_t> pieces{text.size()};
   std::vector<size_t> finer;
+  Matcher matcher;
   for (const auto& program : programs_) {
-    const Program::MatchData match(
-        pcre2_match_data_create_from_pattern(program->code.get(), nullptr));
     finer.clear();
     size_t begin = 0;
     for (const size_t end : pieces) {
-      program->split(text.substr(begin, end - begin), begin, match.get(), &finer);
+      program->split(text.substr(begin, end - begin), begin, &matcher, &finer);
       begin = end;
     }
     pieces.swap(finer);

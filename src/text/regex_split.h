@@ -29,6 +29,7 @@ class RegexSplit {
   void split(std::string_view text, size_t base, std::vector<size_t>* ends) const;
 
  private:
+  struct Matcher;
   struct Program;
   explicit RegexSplit(std::vector<std::unique_ptr<Program>> programs);
 

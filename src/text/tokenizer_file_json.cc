@@ -31,10 +31,9 @@ Error JsonSource::error(std::string_view where, std::string_view what) const {
 
 Result<json::value> JsonSource::parse(std::string_view text,
                                       json::monotonic_resource* memory) const {
-  json::stream_parser parser(memory);
+  json::parser parser(memory);
   json::error_code failure;
   const size_t n_read = parser.write_some(text.data(), text.size(), failure);
-  if (!failure) parser.finish(failure);
   if (failure) {
     return invalid(fmt::format("{}: byte {} of {}: not JSON: {}", name_, n_read, text.size(),
                                failure.message()));
