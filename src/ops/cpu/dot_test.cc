@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -33,9 +34,14 @@ std::vector<uint32_t> bits(const std::vector<float>& values) {
   return result;
 }
 
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
 std::vector<float> run(CpuPath path, const Weight& w, const std::vector<float>& x, int64_t n_rows,
-                       int64_t o_begin, int64_t o_end) {
-  const int64_t n = o_end - o_begin;
+                       Range o) {
+  const int64_t n = o.end - o.begin;
   std::vector<float> out(static_cast<size_t>(n_rows * (n + 3)), -12345.0f);
   MatmulArgs m;
   m.out = out.data();
@@ -43,8 +49,8 @@ std::vector<float> run(CpuPath path, const Weight& w, const std::vector<float>& 
   m.x = x.data();
   m.n_rows = n_rows;
   m.w = &w;
-  m.o_begin = o_begin;
-  m.o_end = o_end;
+  m.o_begin = o.begin;
+  m.o_end = o.end;
   matmul(path, m);
   return out;
 }
@@ -82,18 +88,19 @@ class VectorPath : public testing::TestWithParam<CpuPath> {
 INSTANTIATE_TEST_SUITE_P(Paths, VectorPath, testing::Values(CpuPath::kAvx2, CpuPath::kAvx512),
                          [](const auto& info) { return path_name(info.param); });
 
+constexpr std::pair<int64_t, int64_t> kShapes[] = {{32, 1}, {32, 40},  {64, 3},   {96, 70},
+                                                   {96, 5}, {544, 33}, {1120, 2}, {1120, 40}};
+
 TEST_P(VectorPath, EqualsTheScalarPathForEveryShape) {
   std::mt19937_64 random(2);
   for (const WeightFormat format : kFormats) {
-    for (const int64_t K : {32, 64, 96, 544, 1120}) {
-      for (const int64_t O : {1, 3, 40, 70}) {
-        const OwnedWeight weight = make_weight(random, format, O, K);
-        const auto x = random_values(random, 17 * K);
-        for (int64_t n_rows = 1; n_rows <= 17; ++n_rows) {
-          ASSERT_EQ(bits(run(GetParam(), weight.w, x, n_rows, 0, O)),
-                    bits(run(CpuPath::kScalar, weight.w, x, n_rows, 0, O)))
-              << format_name(format) << " K " << K << " O " << O << " rows " << n_rows;
-        }
+    for (const auto& [K, O] : kShapes) {
+      const OwnedWeight weight = make_weight(random, format, O, K);
+      const auto x = random_values(random, 17 * K);
+      for (int64_t n_rows = 1; n_rows <= 17; ++n_rows) {
+        ASSERT_EQ(bits(run(GetParam(), weight.w, x, n_rows, {0, O})),
+                  bits(run(CpuPath::kScalar, weight.w, x, n_rows, {0, O})))
+            << format_name(format) << " K " << K << " O " << O << " rows " << n_rows;
       }
     }
   }
@@ -106,8 +113,8 @@ TEST_P(VectorPath, EqualsTheScalarPathForManyRowsAndRangesOfOutputs) {
     const OwnedWeight weight = make_weight(random, format, O, K);
     const auto x = random_values(random, 203 * K);
     for (const int64_t n_rows : {95, 96, 97, 203}) {
-      ASSERT_EQ(bits(run(GetParam(), weight.w, x, n_rows, 5, 71)),
-                bits(run(CpuPath::kScalar, weight.w, x, n_rows, 5, 71)))
+      ASSERT_EQ(bits(run(GetParam(), weight.w, x, n_rows, {5, 71})),
+                bits(run(CpuPath::kScalar, weight.w, x, n_rows, {5, 71})))
           << format_name(format) << " rows " << n_rows;
     }
   }
@@ -122,15 +129,22 @@ TEST_P(VectorPath, EqualsTheScalarPathForWidthsThatDoNotFillABlock) {
       const OwnedWeight weight = make_weight(random, format, 7, K);
       auto x = random_values(random, 9 * padded_width(K));
       for (int64_t r = 0; r < 9; ++r) {
-        for (int64_t k = K; k < padded_width(K); ++k) {
-          x[static_cast<size_t>(r * padded_width(K) + k)] = 0.0f;
-        }
+        const auto row = x.begin() + r * padded_width(K);
+        std::fill(row + K, row + padded_width(K), 0.0f);
       }
-      ASSERT_EQ(bits(run(GetParam(), weight.w, x, 9, 0, 7)),
-                bits(run(CpuPath::kScalar, weight.w, x, 9, 0, 7)))
+      ASSERT_EQ(bits(run(GetParam(), weight.w, x, 9, {0, 7})),
+                bits(run(CpuPath::kScalar, weight.w, x, 9, {0, 7})))
           << format_name(format) << " K " << K;
     }
   }
+}
+
+float any_float(std::mt19937_64& random) {
+  return std::bit_cast<float>(static_cast<uint32_t>(random()));
+}
+
+float stretched(std::mt19937_64& random, float v) {
+  return random() % 64 == 0 ? std::ldexp(v, static_cast<int>(random() % 240) - 120) : v;
 }
 
 // Scales from 2^-127 to 2^127 and values up to infinity: subnormal operands, overflow, NaN.
@@ -141,16 +155,10 @@ TEST_P(VectorPath, EqualsTheScalarPathOnHostileNumbers) {
       const int64_t K = 96, O = 37;
       const OwnedWeight weight = make_weight(random, format, O, K, Scales::kExtreme);
       auto x = random_values(random, 8 * K);
-      for (float& v : x) {
-        if (round % 2 == 0) {
-          v = std::bit_cast<float>(static_cast<uint32_t>(random()));
-        } else if (random() % 64 == 0) {
-          v = std::ldexp(v, static_cast<int>(random() % 240) - 120);
-        }
-      }
+      for (float& v : x) v = round % 2 == 0 ? any_float(random) : stretched(random, v);
       for (const int64_t n_rows : {1, 2, 8}) {
-        ASSERT_EQ(bits(run(GetParam(), weight.w, x, n_rows, 0, O)),
-                  bits(run(CpuPath::kScalar, weight.w, x, n_rows, 0, O)))
+        ASSERT_EQ(bits(run(GetParam(), weight.w, x, n_rows, {0, O})),
+                  bits(run(CpuPath::kScalar, weight.w, x, n_rows, {0, O})))
             << format_name(format) << " round " << round << " rows " << n_rows;
       }
     }
@@ -171,8 +179,8 @@ TEST_P(VectorPath, DecodesEveryCodeWithEveryScale) {
         if (format == WeightFormat::kFp8Block32 && (code & 0x7f) == 0x7f) code ^= 1;
       }
       for (const int64_t n_rows : {1, 7}) {
-        ASSERT_EQ(bits(run(GetParam(), weight.w, x, n_rows, 0, 32)),
-                  bits(run(CpuPath::kScalar, weight.w, x, n_rows, 0, 32)))
+        ASSERT_EQ(bits(run(GetParam(), weight.w, x, n_rows, {0, 32})),
+                  bits(run(CpuPath::kScalar, weight.w, x, n_rows, {0, 32})))
             << format_name(format) << " scale " << scale;
       }
     }
@@ -185,10 +193,10 @@ TEST_P(VectorPath, ARowsBitsDoNotDependOnItsNeighbours) {
     const int64_t K = 224, O = 33, n_rows = 101;
     const OwnedWeight weight = make_weight(random, format, O, K);
     const auto x = random_values(random, n_rows * K);
-    const auto together = bits(run(GetParam(), weight.w, x, n_rows, 0, O));
+    const auto together = bits(run(GetParam(), weight.w, x, n_rows, {0, O}));
     for (const int64_t r : {0, 1, 50, 96, 100}) {
       const std::vector<float> row(x.begin() + r * K, x.begin() + (r + 1) * K);
-      const auto alone = bits(run(GetParam(), weight.w, row, 1, 0, O));
+      const auto alone = bits(run(GetParam(), weight.w, row, 1, {0, O}));
       const auto at = together.begin() + r * (O + 3);
       ASSERT_EQ(alone, std::vector<uint32_t>(at, at + O + 3)) << format_name(format);
     }
@@ -215,7 +223,7 @@ TEST_P(VectorPath, RowsMayBeListedAndOutputsMayBeBf16) {
     for (int64_t r = 0; r < n_rows; ++r) {
       const float* row = x.data() + rows[static_cast<size_t>(r)] * K;
       const auto wanted =
-          run(CpuPath::kScalar, weight.w, std::vector<float>(row, row + K), 1, 0, O);
+          run(CpuPath::kScalar, weight.w, std::vector<float>(row, row + K), 1, {0, O});
       for (int64_t o = 0; o < O; ++o) {
         ASSERT_EQ(out[static_cast<size_t>(r * O + o)],
                   float_to_bf16(wanted[static_cast<size_t>(o)]));

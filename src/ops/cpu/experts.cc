@@ -155,6 +155,33 @@ struct Sums {
   Bf16* shared = nullptr;  // [N, D] output of the shared expert
 };
 
+// Columns [o_begin, o_end) of w2 for at most kBatch slots.
+void add_outputs(const Step& step, const Group& group, const Sums& sums, int64_t o_begin,
+                 int64_t o_end) {
+  Bf16 out[kBatch * kUnit];
+  MatmulArgs m;
+  m.out_bf16 = out;
+  m.out_stride = kUnit;
+  m.x = step.hidden + group.hidden_at;
+  m.n_rows = group.end - group.begin;
+  m.w = &group.weights->w2;
+  m.o_begin = o_begin;
+  m.o_end = o_end;
+  matmul(step.context->path, m);
+  const int64_t D = step.args->x.width();
+  const int64_t width = o_end - o_begin;
+  for (int64_t i = 0; i < m.n_rows; ++i) {
+    const Bf16* from = out + i * kUnit;
+    const int64_t row = step.slots->row[static_cast<size_t>(group.begin + i)];
+    if (group.shared) {
+      std::copy(from, from + width, sums.shared + row * D + o_begin);
+    } else {
+      float* sum = sums.sum + row * D + o_begin;
+      for (int64_t j = 0; j < width; ++j) sum[j] = sum[j] + bf16_to_float(from[j]);
+    }
+  }
+}
+
 // Columns [o_begin, o_end) of the routed sum and of the shared output for all rows.
 void make_outputs(const Step& step, const Sums& sums, int64_t o_begin, int64_t o_end) {
   const int64_t D = step.args->x.width();
@@ -162,30 +189,15 @@ void make_outputs(const Step& step, const Sums& sums, int64_t o_begin, int64_t o
   for (int64_t r = 0; r < n_rows; ++r) {
     std::fill(sums.sum + r * D + o_begin, sums.sum + r * D + o_end, 0.0f);
   }
-  Bf16 out[kBatch * kUnit];
   for (const Group& group : step.slots->groups) {
     for (int64_t begin = group.begin; begin < group.end; begin += kBatch) {
-      const int64_t n = std::min(kBatch, group.end - begin);
-      MatmulArgs m;
-      m.out_bf16 = out;
-      m.out_stride = kUnit;
-      m.x = hidden_row(step, group, begin);
-      m.n_rows = n;
-      m.w = &group.weights->w2;
-      m.o_begin = o_begin;
-      m.o_end = o_end;
-      matmul(step.context->path, m);
-      for (int64_t i = 0; i < n; ++i) {
-        const int64_t at = step.slots->row[static_cast<size_t>(begin + i)] * D;
-        for (int64_t o = o_begin; o < o_end; ++o) {
-          const Bf16 value = out[i * kUnit + o - o_begin];
-          if (group.shared) {
-            sums.shared[at + o] = value;
-          } else {
-            sums.sum[at + o] = sums.sum[at + o] + bf16_to_float(value);
-          }
-        }
-      }
+      const Group part{group.weights,
+                       begin,
+                       std::min(begin + kBatch, group.end),
+                       group.shared,
+                       group.hidden_at + (begin - group.begin) * group.hidden_stride,
+                       group.hidden_stride};
+      add_outputs(step, part, sums, o_begin, o_end);
     }
   }
 }

@@ -130,29 +130,35 @@ TEST_P(MatrixWords, ExpertEqualsTheGoldenOutputs) {
   expect_bf16_near(args.y, golden.tensor("expert.y_weighted"), 2, 0.01);
 }
 
+struct DoubleSum {
+  double sum = 0;
+  double size = 0;  // of the absolute products
+};
+
+DoubleSum double_dot(const float* a, const float* b, int64_t K) {
+  DoubleSum result;
+  for (int64_t k = 0; k < K; ++k) {
+    result.sum += double(a[k]) * b[k];
+    result.size += std::abs(double(a[k]) * b[k]);
+  }
+  return result;
+}
+
 TEST_P(MatrixWords, LinearIsTheSumOverStoredCodes) {
   std::mt19937_64 random(11);
+  const int64_t n_rows = 3, O = 40, K = 96;
   for (const WeightFormat format : kFormats) {
-    const int64_t n_rows = 3, O = 40, K = 96;
     const OwnedRows rows = make_rows(random_values(random, n_rows * K), n_rows, K);
     const OwnedWeight weight = make_weight(random, format, O, K);
     std::vector<float> out(static_cast<size_t>(n_rows * O));
     linear(context(), {Tensor::dense(out.data(), DType::kF32, {n_rows, O}), rows.x, weight.w});
-    std::vector<float> x(static_cast<size_t>(n_rows * K));
+    std::vector<float> x(static_cast<size_t>(n_rows * K)), w(static_cast<size_t>(K));
     expand_rows(rows.x, format, 0, n_rows, x.data());
-    std::vector<float> w(static_cast<size_t>(K));
-    for (int64_t o = 0; o < O; ++o) {
-      expand_weight_row(weight.w, o, w.data());
-      for (int64_t r = 0; r < n_rows; ++r) {
-        double sum = 0, size = 0;
-        for (int64_t k = 0; k < K; ++k) {
-          const double product =
-              double(x[static_cast<size_t>(r * K + k)]) * w[static_cast<size_t>(k)];
-          sum += product;
-          size += std::abs(product);
-        }
-        ASSERT_NEAR(out[static_cast<size_t>(r * O + o)], sum, 1e-6 * size) << format_name(format);
-      }
+    for (int64_t i = 0; i < n_rows * O; ++i) {
+      expand_weight_row(weight.w, i % O, w.data());
+      const DoubleSum wanted = double_dot(x.data() + i / O * K, w.data(), K);
+      ASSERT_NEAR(out[static_cast<size_t>(i)], wanted.sum, 1e-6 * wanted.size)
+          << format_name(format);
     }
   }
 }

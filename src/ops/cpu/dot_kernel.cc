@@ -1,0 +1,791 @@
+#include "ops/cpu/dot_simd.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/check.h"
+
+// Targets without a fused multiply-add cannot follow the summation tree.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/cpu/dot_kernel.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+// The tables are shared by all targets.
+#ifndef FATHOM_DOT_SIMD_TABLES
+#define FATHOM_DOT_SIMD_TABLES
+namespace fathom::cpu {
+namespace {
+
+// value(code) * scale as the upper half of a float, by its two bytes: the product of an E2M1 and an
+// E8M0 value has at most 2 significant bits, so the lower half is zero and nothing is rounded.
+struct ScaledE2m1 {
+  std::array<uint8_t, 16> high;
+  std::array<uint8_t, 16> low;
+};
+
+constexpr uint16_t scaled_e2m1_bits(int code, int scale) {
+  const int magnitude = code & 7;
+  const int sign = (code & 8) << 12;
+  if (scale == 255) return 0x7fc0;
+  if (magnitude == 0) return static_cast<uint16_t>(sign);
+  // value = (1 + fraction / 2) 2^(exponent - 127)
+  const int fraction = magnitude > 1 ? magnitude & 1 : 0;
+  const int exponent = scale + (magnitude > 1 ? magnitude / 2 - 1 : -1);
+  if (exponent >= 255) return static_cast<uint16_t>(sign | 0x7f80);
+  const int mantissa = fraction << 6;
+  if (exponent > 0) return static_cast<uint16_t>(sign | exponent << 7 | mantissa);
+  return static_cast<uint16_t>(sign | (0x80 | mantissa) >> (1 - exponent));
+}
+
+constexpr std::array<ScaledE2m1, 256> make_scaled_e2m1() {
+  std::array<ScaledE2m1, 256> table = {};
+  for (int scale = 0; scale < 256; ++scale) {
+    for (int code = 0; code < 16; ++code) {
+      const uint16_t bits = scaled_e2m1_bits(code, scale);
+      table[static_cast<size_t>(scale)].high[static_cast<size_t>(code)] =
+          static_cast<uint8_t>(bits >> 8);
+      table[static_cast<size_t>(scale)].low[static_cast<size_t>(code)] =
+          static_cast<uint8_t>(bits & 0xff);
+    }
+  }
+  return table;
+}
+alignas(64) constexpr std::array<ScaledE2m1, 256> kScaledE2m1 = make_scaled_e2m1();
+
+// The largest FP8 scale whose product with 2^8 is a float: E4M3 codes read as binary16 values are
+// 2^8 too small.
+constexpr int kLargestScale = 254 - 8;
+
+// The largest scale of the FP8 weights that a call uses; 0 for other formats.
+int largest_fp8_scale(const MatmulArgs& args) {
+  if (args.w->format != WeightFormat::kFp8Block32) return 0;
+  uint8_t largest = 0;
+  const int64_t n_blocks = (args.w->in() + 31) / 32;
+  for (int64_t o = args.o_begin / 32; o <= (args.o_end - 1) / 32; ++o) {
+    const uint8_t* scales = args.w->scale.row<const uint8_t>(o);
+    for (int64_t b = 0; b < n_blocks; ++b) largest = std::max(largest, scales[b]);
+  }
+  return largest;
+}
+
+}  // namespace
+}  // namespace fathom::cpu
+#endif
+
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+
+HWY_BEFORE_NAMESPACE();
+namespace fathom::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F = hn::ScalableTag<float>;
+using V = hn::Vec<F>;
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(F()));
+constexpr int kHalves = 16 / kLanes;  // vectors that hold the 16 virtual lanes
+constexpr int kBlock = 32 / kLanes;   // vectors of a block of 32
+static_assert(kLanes == 8 || kLanes == 16);
+
+// ---- Decoders: 32 weights of a row, in order, with their scale
+// -----------------------------------
+
+struct Fp8Row {
+  static constexpr bool kEvenOdd = false;
+  const uint8_t* codes;
+  const uint8_t* scales;
+
+  Fp8Row(const Weight& w, int64_t o)
+      : codes(w.data.row<const uint8_t>(o)), scales(w.scale.row<const uint8_t>(o / 32)) {}
+
+  HWY_INLINE void block(int64_t b, V* HWY_RESTRICT out) const {
+    const hn::FixedTag<int8_t, 16> d8;
+    const hn::FixedTag<int16_t, 16> d16;
+    const F f;
+    const auto scale = hn::BitCast(f, hn::Set(hn::RebindToUnsigned<F>(), (scales[b] + 8u) << 23));
+    HWY_UNROLL(2)
+    for (int h = 0; h < 2; ++h) {
+      const auto bytes = hn::LoadU(d8, reinterpret_cast<const int8_t*>(codes) + 32 * b + 16 * h);
+      // The sign goes to bit 15 and the other seven bits below bit 14: half of a binary16.
+      const auto half = hn::And(hn::ShiftLeft<7>(hn::PromoteTo(d16, bytes)),
+                                hn::Set(d16, static_cast<int16_t>(0xbf80)));
+      const auto halves = hn::BitCast(hn::Rebind<hwy::float16_t, decltype(d16)>(), half);
+#if HWY_TARGET == HWY_AVX3
+      out[h] = hn::Mul(hn::PromoteTo(f, halves), scale);
+#else
+      const hn::Half<hn::Rebind<hwy::float16_t, decltype(d16)> > dh;
+      out[2 * h] = hn::Mul(hn::PromoteTo(f, hn::LowerHalf(dh, halves)), scale);
+      out[2 * h + 1] = hn::Mul(hn::PromoteTo(f, hn::UpperHalf(dh, halves)), scale);
+#endif
+    }
+  }
+};
+
+#if HWY_TARGET == HWY_AVX2
+// The same without widening shuffles: even elements before odd ones, 8 each, in every 16.
+struct Fp8EvenOddRow {
+  static constexpr bool kEvenOdd = true;
+  const uint8_t* codes;
+  const uint8_t* scales;
+
+  Fp8EvenOddRow(const Weight& w, int64_t o)
+      : codes(w.data.row<const uint8_t>(o)), scales(w.scale.row<const uint8_t>(o / 32)) {}
+
+  HWY_INLINE void block(int64_t b, V* HWY_RESTRICT out) const {
+    const F f;
+    const hn::Repartition<int16_t, F> d16;
+    const hn::Rebind<hwy::float16_t, F> dh;
+    const auto scale = hn::BitCast(f, hn::Set(hn::RebindToUnsigned<F>(), (scales[b] + 8u) << 23));
+    const auto raw = hn::LoadU(d16, reinterpret_cast<const int16_t*>(codes + 32 * b));
+    const auto mask = hn::Set(d16, static_cast<int16_t>(0xbf80));
+    HWY_UNROLL(2)
+    for (int parity = 0; parity < 2; ++parity) {
+      // The sign stays in bit 15 and the other seven bits go below bit 14.
+      const auto half = hn::And(hn::ShiftRight<1>(parity == 0 ? hn::ShiftLeft<8>(raw) : raw), mask);
+      const auto halves = hn::BitCast(hn::Repartition<hwy::float16_t, F>(), half);
+      out[parity] = hn::Mul(hn::PromoteTo(f, hn::LowerHalf(dh, halves)), scale);
+      out[2 + parity] = hn::Mul(hn::PromoteTo(f, hn::UpperHalf(dh, halves)), scale);
+    }
+  }
+};
+#endif
+
+struct Fp4Row {
+  static constexpr bool kEvenOdd = false;
+  const uint8_t* codes;
+  const uint8_t* scales;
+
+  Fp4Row(const Weight& w, int64_t o)
+      : codes(w.data.row<const uint8_t>(o)), scales(w.scale.row<const uint8_t>(o)) {}
+
+  HWY_INLINE void block(int64_t b, V* HWY_RESTRICT out) const {
+    const hn::FixedTag<uint8_t, 16> d8;
+    const hn::FixedTag<uint16_t, 8> d16;
+    const hn::FixedTag<float, 8> f8;
+    const ScaledE2m1& table = kScaledE2m1[scales[b]];
+    const auto high = hn::LoadU(d8, table.high.data());
+    const auto low = hn::LoadU(d8, table.low.data());
+    const auto mask = hn::Set(d8, 0x0f);
+    const auto raw = hn::LoadU(d8, codes + 16 * b);
+    const auto even = hn::And(raw, mask);
+    const auto odd = hn::And(hn::BitCast(d8, hn::ShiftRight<4>(hn::BitCast(d16, raw))), mask);
+    HWY_UNROLL(2)
+    for (int h = 0; h < 2; ++h) {
+      const auto c =
+          h == 0 ? hn::InterleaveLower(d8, even, odd) : hn::InterleaveUpper(d8, even, odd);
+      const auto hb = hn::TableLookupBytes(high, c);
+      const auto lb = hn::TableLookupBytes(low, c);
+      const hn::Rebind<hwy::bfloat16_t, decltype(f8)> db;
+      const auto first = hn::PromoteTo(f8, hn::BitCast(db, hn::InterleaveLower(d8, lb, hb)));
+      const auto second = hn::PromoteTo(f8, hn::BitCast(db, hn::InterleaveUpper(d8, lb, hb)));
+#if HWY_TARGET == HWY_AVX3
+      out[h] = hn::Combine(F(), second, first);
+#else
+      out[2 * h] = first;
+      out[2 * h + 1] = second;
+#endif
+    }
+  }
+};
+
+struct Bf16Row {
+  static constexpr bool kEvenOdd = false;
+  const Bf16* values;
+
+  Bf16Row(const Weight& w, int64_t o) : values(w.data.row<const Bf16>(o)) {}
+
+  HWY_INLINE void block(int64_t b, V* HWY_RESTRICT out) const {
+    const F f;
+    const hn::Rebind<uint16_t, F> d16;
+    const hn::Rebind<hwy::bfloat16_t, F> db;
+    HWY_UNROLL(4)
+    for (int i = 0; i < kBlock; ++i) {
+      const auto bits = hn::LoadU(d16, values + 32 * b + kLanes * i);
+      out[i] = hn::PromoteTo(f, hn::BitCast(db, bits));
+    }
+  }
+};
+
+struct F32Row {
+  static constexpr bool kEvenOdd = false;
+  const float* values;
+
+  F32Row(const Weight& w, int64_t o) : values(w.data.row<const float>(o)) {}
+
+  HWY_INLINE void block(int64_t b, V* HWY_RESTRICT out) const {
+    HWY_UNROLL(4)
+    for (int i = 0; i < kBlock; ++i) out[i] = hn::LoadU(F(), values + 32 * b + kLanes * i);
+  }
+};
+
+// ---- Folding
+// -------------------------------------------------------------------------------------
+
+using F4 = hn::FixedTag<float, 4>;
+using V4 = hn::Vec<F4>;
+
+// Folds 8 and 4: lane i of the result is the sum over virtual lanes i, i + 4, i + 8, i + 12.
+HWY_INLINE V4 fold_to_4(const V* acc) {
+#if HWY_TARGET == HWY_AVX3
+  const hn::FixedTag<float, 8> f8;
+  const auto s = hn::Add(hn::LowerHalf(f8, acc[0]), hn::UpperHalf(f8, acc[0]));
+#else
+  const auto s = hn::Add(acc[0], acc[1]);
+#endif
+  return hn::Add(hn::LowerHalf(F4(), s), hn::UpperHalf(F4(), s));
+}
+
+#if HWY_TARGET == HWY_AVX2
+// The same for acc[0] with the even and acc[1] with the odd virtual lanes.
+HWY_INLINE V4 fold_even_odd_to_4(const V* acc) {
+  const F4 f;
+  const auto even = hn::Add(hn::LowerHalf(f, acc[0]), hn::UpperHalf(f, acc[0]));
+  const auto odd = hn::Add(hn::LowerHalf(f, acc[1]), hn::UpperHalf(f, acc[1]));
+  return hn::Add(hn::InterleaveLower(f, even, odd), hn::InterleaveUpper(f, even, odd));
+}
+
+void put_even_before_odd(const float* HWY_RESTRICT from, int64_t K, float* HWY_RESTRICT to) {
+  const F4 f;
+  for (int64_t k = 0; k < K; k += 16) {
+    for (int64_t j = 0; j < 8; j += 4) {
+      const auto a = hn::LoadU(f, from + k + 2 * j);
+      const auto b = hn::LoadU(f, from + k + 2 * j + 4);
+      hn::StoreU(hn::ConcatEven(f, b, a), f, to + k + j);
+      hn::StoreU(hn::ConcatOdd(f, b, a), f, to + k + 8 + j);
+    }
+  }
+}
+#endif
+
+// Folds 2 and 1 of four sums at once.
+HWY_INLINE V4 fold_four(V4 a, V4 b, V4 c, V4 d) {
+  const F4 f;
+  const hn::FixedTag<uint64_t, 2> d64;
+  const auto pairs = [&](V4 p, V4 q) HWY_ATTR {
+    const auto x = hn::BitCast(d64, p);
+    const auto y = hn::BitCast(d64, q);
+    return hn::Add(hn::BitCast(f, hn::InterleaveLower(d64, x, y)),
+                   hn::BitCast(f, hn::InterleaveUpper(d64, x, y)));
+  };
+  const V4 ab = pairs(a, b);
+  const V4 cd = pairs(c, d);
+  return hn::Add(hn::ConcatEven(f, cd, ab), hn::ConcatOdd(f, cd, ab));
+}
+
+HWY_INLINE void store(const MatmulArgs& args, int64_t at, V4 sums, int64_t n) {
+  alignas(16) float values[4];
+  hn::Store(sums, F4(), values);
+  if (args.out_bf16 != nullptr) {
+    for (int64_t i = 0; i < n; ++i) args.out_bf16[at + i] = float_to_bf16(values[i]);
+  } else {
+    for (int64_t i = 0; i < n; ++i) args.out[at + i] = values[i];
+  }
+}
+
+float dot_vector(const float* a, const float* b, int64_t K) {
+  const F f;
+  V acc[kHalves];
+  for (V& v : acc) v = hn::Zero(f);
+  for (int64_t k = 0; k < K; k += 16) {
+    HWY_UNROLL(2)
+    for (int h = 0; h < kHalves; ++h) {
+      acc[h] =
+          hn::MulAdd(hn::LoadU(f, a + k + h * kLanes), hn::LoadU(f, b + k + h * kLanes), acc[h]);
+    }
+  }
+  const V4 s = fold_to_4(acc);
+  return hn::GetLane(fold_four(s, s, s, s));
+}
+
+const float* row_of(const MatmulArgs& args, int64_t r) {
+  return args.x + (args.x_rows != nullptr ? args.x_rows[r] : r) * args.w->in();
+}
+
+// ---- Few rows: weights are decoded in registers
+// ---------------------------------------------------
+
+constexpr int64_t kFew = 6;         // from here on a panel pays
+constexpr int64_t kWidest = 16384;  // bounds the reordered rows on the stack
+
+template <class Row>
+HWY_INLINE V4 fold_row(const V* acc) {
+#if HWY_TARGET == HWY_AVX2
+  if constexpr (Row::kEvenOdd) return fold_even_odd_to_4(acc);
+#endif
+  return fold_to_4(acc);
+}
+
+template <int n>
+HWY_INLINE void clear(V* HWY_RESTRICT acc) {
+  HWY_UNROLL(32)
+  for (int i = 0; i < n; ++i) acc[i] = hn::Zero(F());
+}
+
+// 32 weights meet R rows of x at element k.
+template <int R>
+HWY_INLINE void add_block(const V* HWY_RESTRICT w, const float* const* x, int64_t k,
+                          V* HWY_RESTRICT acc) {
+  HWY_UNROLL(4)
+  for (int i = 0; i < R; ++i) {
+    HWY_UNROLL(4)
+    for (int v = 0; v < kBlock; ++v) {
+      V& a = acc[i * kHalves + v % kHalves];
+      a = hn::MulAdd(hn::LoadU(F(), x[i] + k + v * kLanes), w[v], a);
+    }
+  }
+}
+
+// n weight rows from o, padded to O with the last one, meet R rows of x; sums[i][j].
+template <class Row, int R, int O>
+HWY_INLINE void few_rows_of(const Weight& weight, const float* const* x, int64_t o, int64_t n,
+                            V4 (*sums)[4]) {
+  const auto row = [&](int j) HWY_ATTR { return Row(weight, o + std::min<int64_t>(j, n - 1)); };
+  const Row rows[4] = {row(0), row(1 % O), row(2 % O), row(3 % O)};
+  V acc[O * R * kHalves];
+  clear<O * R * kHalves>(acc);
+  const int64_t n_blocks = weight.in() / 32;
+  for (int64_t b = 0; b < n_blocks; ++b) {
+    HWY_UNROLL(4)
+    for (int j = 0; j < O; ++j) {
+      V w[kBlock];
+      rows[j].block(b, w);
+      add_block<R>(w, x, 32 * b, acc + j * R * kHalves);
+    }
+  }
+  HWY_UNROLL(4)
+  for (int j = 0; j < O; ++j) {
+    HWY_UNROLL(4)
+    for (int i = 0; i < R; ++i) sums[i][j] = fold_row<Row>(acc + (j * R + i) * kHalves);
+  }
+}
+
+// Rows [r, r + R) of x and 4 outputs from o.
+template <class Row, int R>
+HWY_INLINE void few_rows_4(const MatmulArgs& args, const float* const* x, int64_t r, int64_t o) {
+  constexpr int kOutputs = R == 1 ? 4 : R == 2 ? 2 : 1;  // at once: accumulators in registers
+  const int64_t n = std::min<int64_t>(4, args.o_end - o);
+  V4 sums[R][4];
+  HWY_UNROLL(4)
+  for (int first = 0; first < 4; first += kOutputs) {
+    const int64_t begin = std::min<int64_t>(first, n - 1);
+    V4 part[R][4];
+    few_rows_of<Row, R, kOutputs>(*args.w, x + r, o + begin, n - begin, part);
+    HWY_UNROLL(4)
+    for (int i = 0; i < R * kOutputs; ++i) {
+      sums[i / kOutputs][first + i % kOutputs] = part[i / kOutputs][i % kOutputs];
+    }
+  }
+  for (int i = 0; i < R; ++i) {
+    store(args, (r + i) * args.out_stride + (o - args.o_begin),
+          fold_four(sums[i][0], sums[i][1], sums[i][2], sums[i][3]), n);
+  }
+}
+
+template <class Row>
+void few_rows(const MatmulArgs& args) {
+  const float* x[kFew];
+  for (int64_t r = 0; r < args.n_rows; ++r) x[r] = row_of(args, r);
+#if HWY_TARGET == HWY_AVX2
+  alignas(64) float ordered[Row::kEvenOdd ? kFew * kWidest : 1];
+  if constexpr (Row::kEvenOdd) {
+    for (int64_t r = 0; r < args.n_rows; ++r) {
+      float* to = ordered + r * args.w->in();
+      put_even_before_odd(x[r], args.w->in(), to);
+      x[r] = to;
+    }
+  }
+#endif
+  for (int64_t o = args.o_begin; o < args.o_end; o += 4) {
+    int64_t r = 0;
+    for (; r + 4 <= args.n_rows; r += 4) few_rows_4<Row, 4>(args, x, r, o);
+    if (r + 3 == args.n_rows) few_rows_4<Row, 3>(args, x, r, o);
+    if (r + 2 == args.n_rows) few_rows_4<Row, 2>(args, x, r, o);
+    if (r + 1 == args.n_rows) few_rows_4<Row, 1>(args, x, r, o);
+  }
+}
+
+// ---- Few rows and FP4: weight rows share vectors
+// ----------------------------------------------
+
+// Two (AVX2) or four (AVX-512) weight rows share a vector, a row in each 128 bits, so that codes
+// are widened by shifts alone. That leaves the 16 virtual lanes of a row in four vectors, in this
+// order, and rows of x are brought into it first:
+//   q 0: 0 4 8 12    q 1: 2 6 10 14    q 2: 1 5 9 13    q 3: 3 7 11 15
+constexpr int kShare = kLanes / 4;
+
+void put_in_lane_order(const float* HWY_RESTRICT from, int64_t K, float* HWY_RESTRICT to) {
+  const F4 f;
+  const hn::FixedTag<uint64_t, 2> d64;
+  for (int64_t k = 0; k < K; k += 16) {
+    const auto a = hn::LoadU(f, from + k);
+    const auto b = hn::LoadU(f, from + k + 4);
+    const auto c = hn::LoadU(f, from + k + 8);
+    const auto d = hn::LoadU(f, from + k + 12);
+    const auto ab = hn::BitCast(d64, hn::InterleaveLower(f, a, b));  // 0 4 1 5
+    const auto cd = hn::BitCast(d64, hn::InterleaveLower(f, c, d));
+    const auto ef = hn::BitCast(d64, hn::InterleaveUpper(f, a, b));  // 2 6 3 7
+    const auto gh = hn::BitCast(d64, hn::InterleaveUpper(f, c, d));
+    hn::StoreU(hn::BitCast(f, hn::InterleaveLower(d64, ab, cd)), f, to + k);
+    hn::StoreU(hn::BitCast(f, hn::InterleaveLower(d64, ef, gh)), f, to + k + 4);
+    hn::StoreU(hn::BitCast(f, hn::InterleaveUpper(d64, ab, cd)), f, to + k + 8);
+    hn::StoreU(hn::BitCast(f, hn::InterleaveUpper(d64, ef, gh)), f, to + k + 12);
+  }
+}
+
+HWY_INLINE auto load_rows(const uint8_t* const* p, int64_t offset) {
+  const hn::FixedTag<uint8_t, 16> d;
+  const hn::FixedTag<uint8_t, 32> d2;
+  const auto first = hn::Combine(d2, hn::LoadU(d, p[1] + offset), hn::LoadU(d, p[0] + offset));
+#if HWY_TARGET == HWY_AVX3
+  const auto second = hn::Combine(d2, hn::LoadU(d, p[3] + offset), hn::LoadU(d, p[2] + offset));
+  return hn::Combine(hn::FixedTag<uint8_t, 64>(), second, first);
+#else
+  return first;
+#endif
+}
+
+// The sums of kShare rows, each in every place of its 128 bits.
+HWY_INLINE V fold_shared(const V* acc) {
+  const F f;
+  const hn::Repartition<uint64_t, F> d64;
+  const auto eight = [&](V p, V q) HWY_ATTR {
+    const auto x = hn::BitCast(d64, p);
+    const auto y = hn::BitCast(d64, q);
+    return hn::Add(hn::BitCast(f, hn::InterleaveLower(d64, x, y)),
+                   hn::BitCast(f, hn::InterleaveUpper(d64, x, y)));
+  };
+  const V even = eight(acc[0], acc[1]);        // 0 4 2 6 after the fold by 8
+  const V odd = eight(acc[2], acc[3]);         // 1 5 3 7
+  V low = hn::InterleaveLower(f, even, odd);   // 0 1 4 5
+  V high = hn::InterleaveUpper(f, even, odd);  // 2 3 6 7
+  low = hn::Add(low, hn::Shuffle1032(low));    // 0 1 after the fold by 4
+  high = hn::Add(high, hn::Shuffle1032(high));
+  const V two = hn::Add(low, high);
+  return hn::Add(two, hn::Shuffle2301(two));
+}
+
+using D32 = hn::Repartition<uint32_t, F>;
+using Pairs = hn::Vec<D32>;
+
+// kShare rows of FP4 weights.
+struct Fp4Shared {
+  const uint8_t* codes[kShare];
+  const uint8_t* scales[kShare];
+
+  HWY_INLINE void set(int s, const Weight& w, int64_t o) {
+    codes[s] = w.data.row<const uint8_t>(o);
+    scales[s] = w.scale.row<const uint8_t>(o);
+  }
+
+  // out[2 p + h]: the elements of half h whose number is p modulo 2, two in each 32 bits: those of
+  // vector 2 p below those of vector 2 p + 1.
+  HWY_INLINE void block(int64_t b, Pairs* HWY_RESTRICT out) const {
+    const hn::Repartition<uint8_t, F> d8;
+    const hn::Repartition<uint16_t, F> d16;
+    const uint8_t* tables[kShare];
+    HWY_UNROLL(4)
+    for (int s = 0; s < kShare; ++s) tables[s] = kScaledE2m1[scales[s][b]].high.data();
+    const auto high = load_rows(tables, 0);
+    const auto low = load_rows(tables, 16);
+    const auto mask = hn::Set(d8, 0x0f);
+    const auto raw = load_rows(codes, 16 * b);
+    HWY_UNROLL(2)
+    for (int parity = 0; parity < 2; ++parity) {
+      const auto shifted =
+          parity == 0 ? raw : hn::BitCast(d8, hn::ShiftRight<4>(hn::BitCast(d16, raw)));
+      const auto c = hn::And(shifted, mask);
+      const auto hb = hn::TableLookupBytes(high, c);
+      const auto lb = hn::TableLookupBytes(low, c);
+      out[2 * parity] = hn::BitCast(D32(), hn::InterleaveLower(d8, lb, hb));
+      out[2 * parity + 1] = hn::BitCast(D32(), hn::InterleaveUpper(d8, lb, hb));
+    }
+  }
+};
+
+// x: the 32 values that the block meets, R rows K apart.
+template <int R>
+HWY_INLINE void add_shared_block(const Pairs* HWY_RESTRICT pairs, const float* x, int64_t K,
+                                 V* HWY_RESTRICT acc) {
+  const F f;
+  const auto upper = hn::Set(D32(), 0xffff0000u);
+  HWY_UNROLL(4)
+  for (int i = 0; i < 4; ++i) {
+    const int q = i / 2 * 2;
+    const float* at = x + i % 2 * 16 + 4 * q;
+    const V first = hn::BitCast(f, hn::ShiftLeft<16>(pairs[i]));
+    const V second = hn::BitCast(f, hn::And(pairs[i], upper));
+    HWY_UNROLL(2)
+    for (int r = 0; r < R; ++r) {
+      V* a = acc + r * 4 + q;
+      a[0] = hn::MulAdd(hn::LoadDup128(f, at + r * K), first, a[0]);
+      a[1] = hn::MulAdd(hn::LoadDup128(f, at + r * K + 4), second, a[1]);
+    }
+  }
+}
+
+// kGroups vectors of weight rows from o, the last of n repeated, meet R rows of x in lane order.
+template <class Shared, int R, int kGroups>
+HWY_INLINE void shared_rows_of(const Weight& weight, const float* x, int64_t o, int64_t n,
+                               float (*sums)[4][4]) {
+  const int64_t K = weight.in();
+  Shared rows[kGroups];
+  for (int i = 0; i < kGroups * kShare; ++i) {
+    rows[i / kShare].set(i % kShare, weight, o + std::min<int64_t>(i, n - 1));
+  }
+  V acc[kGroups * R * 4];
+  clear<kGroups * R * 4>(acc);
+  for (int64_t b = 0; b < K / 32; ++b) {
+    HWY_UNROLL(2)
+    for (int g = 0; g < kGroups; ++g) {
+      Pairs w[4];
+      rows[g].block(b, w);
+      add_shared_block<R>(w, x + 32 * b, K, acc + g * R * 4);
+    }
+  }
+  HWY_UNROLL(2)
+  for (int g = 0; g < kGroups; ++g) {
+    HWY_UNROLL(2)
+    for (int i = 0; i < R; ++i) {
+      hn::Store(fold_shared(acc + (g * R + i) * 4), F(), sums[i][g * kShare]);
+    }
+  }
+}
+
+// R rows of x and 4 outputs from o.
+template <class Shared, int R>
+HWY_INLINE void shared_rows_4(const MatmulArgs& args, const float* x, int64_t r, int64_t o) {
+  constexpr int kGroups = R == 1 ? 4 / kShare : 1;  // at once: accumulators in registers
+  const int64_t n = std::min<int64_t>(4, args.o_end - o);
+  alignas(64) float sums[R][4][4];
+  for (int first = 0; first < 4; first += kGroups * kShare) {
+    const int64_t begin = std::min<int64_t>(first, n - 1);
+    alignas(64) float part[R][4][4];
+    shared_rows_of<Shared, R, kGroups>(*args.w, x + r * args.w->in(), o + begin, n - begin, part);
+    for (int i = 0; i < R; ++i) {
+      std::memcpy(sums[i][first], part[i], kGroups * kShare * sizeof(part[i][0]));
+    }
+  }
+  for (int i = 0; i < R; ++i) {
+    alignas(16) const float row[4] = {sums[i][0][0], sums[i][1][0], sums[i][2][0], sums[i][3][0]};
+    store(args, (r + i) * args.out_stride + (o - args.o_begin), hn::Load(F4(), row), n);
+  }
+}
+
+template <class Shared>
+void shared_rows(const MatmulArgs& args) {
+  alignas(64) float x[kFew * kWidest];
+  const int64_t K = args.w->in();
+  for (int64_t r = 0; r < args.n_rows; ++r) put_in_lane_order(row_of(args, r), K, x + r * K);
+  for (int64_t o = args.o_begin; o < args.o_end; o += 4) {
+    int64_t r = 0;
+    for (; r + 2 <= args.n_rows; r += 2) shared_rows_4<Shared, 2>(args, x, r, o);
+    if (r < args.n_rows) shared_rows_4<Shared, 1>(args, x, r, o);
+  }
+}
+
+// ---- Many rows: panels of weights are widened once and meet all rows
+// ------------------------------
+
+// Sizes in floats. Accumulators of a block of rows (192 KiB) and the panel (32 KiB) live in L2, the
+// packed rows and four panel rows in L1.
+constexpr int64_t kRowBlock = 96;
+constexpr int64_t kPanel = 32;  // outputs
+constexpr int64_t kDepth = 256;
+constexpr int64_t kPacked = 12;  // rows of x at once
+constexpr int kTileRows = kLanes == 16 ? 6 : 3;
+constexpr int kTileOutputs = 4;
+
+struct Workspace {
+  alignas(64) float acc[kRowBlock * kPanel * 16];
+  alignas(64) float panel[kPanel * kDepth];
+  alignas(64) float packed[kPacked * kDepth];
+};
+
+// acc of tile element i = row * kTileOutputs + output.
+constexpr int64_t tile_at(int i) { return (i / kTileOutputs * kPanel + i % kTileOutputs) * 16; }
+
+// Half h of the virtual lanes: R rows of x meet 4 panel rows over `depth` elements.
+template <int R>
+HWY_INLINE void tile_half(const float* HWY_RESTRICT x, const float* HWY_RESTRICT w, int64_t depth,
+                          float* HWY_RESTRICT acc) {
+  const F f;
+  V a[R * kTileOutputs];
+  HWY_UNROLL(24)
+  for (int i = 0; i < R * kTileOutputs; ++i) a[i] = hn::Load(f, acc + tile_at(i));
+  for (int64_t k = 0; k < depth; k += 16) {
+    V values[R];
+    HWY_UNROLL(6)
+    for (int i = 0; i < R; ++i) values[i] = hn::Load(f, x + i * kDepth + k);
+    HWY_UNROLL(4)
+    for (int j = 0; j < kTileOutputs; ++j) {
+      const V weight = hn::Load(f, w + j * kDepth + k);
+      HWY_UNROLL(6)
+      for (int i = 0; i < R; ++i) {
+        a[i * kTileOutputs + j] = hn::MulAdd(values[i], weight, a[i * kTileOutputs + j]);
+      }
+    }
+  }
+  HWY_UNROLL(24)
+  for (int i = 0; i < R * kTileOutputs; ++i) hn::Store(a[i], f, acc + tile_at(i));
+}
+
+template <int R>
+HWY_INLINE void tile(const float* x, const float* w, int64_t depth, float* acc) {
+  for (int h = 0; h < 16; h += kLanes) tile_half<R>(x + h, w + h, depth, acc + h);
+}
+
+HWY_INLINE void tile_of(int64_t n, const float* x, const float* w, int64_t depth, float* acc) {
+#if HWY_TARGET == HWY_AVX3
+  if (n == 6) return tile<6>(x, w, depth, acc);
+  if (n == 5) return tile<5>(x, w, depth, acc);
+  if (n == 4) return tile<4>(x, w, depth, acc);
+#endif
+  if (n == 3) return tile<3>(x, w, depth, acc);
+  if (n == 2) return tile<2>(x, w, depth, acc);
+  tile<1>(x, w, depth, acc);
+}
+
+// A block of results: rows [r, r + n_rows) and outputs [o, o + n).
+struct Block {
+  int64_t r = 0;
+  int64_t n_rows = 0;  // <= kRowBlock
+  int64_t o = 0;
+  int64_t n = 0;  // <= kPanel
+};
+
+template <class Row>
+void widen_panel(const Weight& w, const Block& block, int64_t k, int64_t depth, float* panel) {
+  for (int64_t j = 0; j < block.n; ++j) {
+    const Row row(w, block.o + j);
+    for (int64_t b = 0; b < depth / 32; ++b) {
+      V values[kBlock];
+      row.block(k / 32 + b, values);
+      HWY_UNROLL(4)
+      for (int v = 0; v < kBlock; ++v) {
+        hn::Store(values[v], F(), panel + j * kDepth + 32 * b + v * kLanes);
+      }
+    }
+  }
+  // Rows that fill up the last tile; their sums are not read.
+  const int64_t filled = (block.n + kTileOutputs - 1) / kTileOutputs * kTileOutputs;
+  std::fill(panel + block.n * kDepth, panel + filled * kDepth, 0.0f);
+}
+
+// The panel over elements [k, k + depth) meets all rows of the block.
+void add_panel(const MatmulArgs& args, const Block& block, int64_t k, int64_t depth,
+               Workspace& space) {
+  for (int64_t i = 0; i < block.n_rows; i += kPacked) {
+    const int64_t n_packed = std::min(kPacked, block.n_rows - i);
+    for (int64_t p = 0; p < n_packed; ++p) {
+      std::memcpy(space.packed + p * kDepth, row_of(args, block.r + i + p) + k,
+                  static_cast<size_t>(depth) * sizeof(float));
+    }
+    for (int64_t j = 0; j < block.n; j += kTileOutputs) {
+      for (int64_t p = 0; p < n_packed; p += kTileRows) {
+        tile_of(std::min<int64_t>(kTileRows, n_packed - p), space.packed + p * kDepth,
+                space.panel + j * kDepth, depth, space.acc + ((i + p) * kPanel + j) * 16);
+      }
+    }
+  }
+}
+
+void fold_block(const MatmulArgs& args, const Block& block, const Workspace& space) {
+  for (int64_t i = 0; i < block.n_rows; ++i) {
+    for (int64_t j = 0; j < block.n; j += 4) {
+      const auto sum = [&](int s) HWY_ATTR {
+        const float* lanes = space.acc + (i * kPanel + j + s) * 16;
+        const V acc[2] = {hn::Load(F(), lanes), hn::Load(F(), lanes + 16 - kLanes)};
+        return fold_to_4(acc);
+      };
+      store(args, (block.r + i) * args.out_stride + (block.o + j - args.o_begin),
+            fold_four(sum(0), sum(1), sum(2), sum(3)), std::min<int64_t>(4, block.n - j));
+    }
+  }
+}
+
+template <class Row>
+void many_rows_block(const MatmulArgs& args, const Block& block, Workspace& space) {
+  const int64_t K = args.w->in();
+  std::fill(space.acc, space.acc + block.n_rows * kPanel * 16, 0.0f);
+  for (int64_t k = 0; k < K; k += kDepth) {
+    const int64_t depth = std::min(kDepth, K - k);
+    widen_panel<Row>(*args.w, block, k, depth, space.panel);
+    add_panel(args, block, k, depth, space);
+  }
+  fold_block(args, block, space);
+}
+
+template <class Row>
+void many_rows(const MatmulArgs& args) {
+  Workspace space;
+  for (int64_t r = 0; r < args.n_rows; r += kRowBlock) {
+    for (int64_t o = args.o_begin; o < args.o_end; o += kPanel) {
+      const Block block{r, std::min(kRowBlock, args.n_rows - r), o,
+                        std::min(kPanel, args.o_end - o)};
+      many_rows_block<Row>(args, block, space);
+    }
+  }
+}
+
+void matmul_vector(const MatmulArgs& args) {
+  if (args.o_begin >= args.o_end) return;
+  const int largest_scale = largest_fp8_scale(args);
+  if (args.w->in() % 32 != 0 || largest_scale > kLargestScale) return matmul_scalar(args);
+  const bool few = args.n_rows <= kFew;
+  const bool narrow = args.w->in() <= kWidest;
+  switch (args.w->format) {
+    case WeightFormat::kBf16:
+      return few ? few_rows<Bf16Row>(args) : many_rows<Bf16Row>(args);
+    case WeightFormat::kF32:
+      return few ? few_rows<F32Row>(args) : many_rows<F32Row>(args);
+    case WeightFormat::kFp8Block32:
+#if HWY_TARGET == HWY_AVX2
+      if (few && narrow) return few_rows<Fp8EvenOddRow>(args);
+#endif
+      return few ? few_rows<Fp8Row>(args) : many_rows<Fp8Row>(args);
+    case WeightFormat::kFp4Row32:
+      if (few && narrow) return shared_rows<Fp4Shared>(args);
+      return few ? few_rows<Fp4Row>(args) : many_rows<Fp4Row>(args);
+  }
+}
+
+}  // namespace
+
+float dot_body(const float* a, const float* b, int64_t K) { return dot_vector(a, b, K); }
+void matmul_body(const MatmulArgs& args) { matmul_vector(args); }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fathom::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif
+
+#if HWY_ONCE
+namespace fathom::cpu {
+
+#if HWY_TARGETS & HWY_AVX2
+bool has_avx2() { return (hwy::SupportedTargets() & HWY_AVX2) != 0; }
+float dot_avx2(const float* a, const float* b, int64_t K) { return N_AVX2::dot_body(a, b, K); }
+void matmul_avx2(const MatmulArgs& args) { N_AVX2::matmul_body(args); }
+#else
+bool has_avx2() { return false; }
+float dot_avx2(const float*, const float*, int64_t) { return FATHOM_CHECK(has_avx2()), 0.0f; }
+void matmul_avx2(const MatmulArgs&) { FATHOM_CHECK(has_avx2()); }
+#endif
+
+#if HWY_TARGETS & HWY_AVX3
+bool has_avx512() { return (hwy::SupportedTargets() & HWY_AVX3) != 0; }
+float dot_avx512(const float* a, const float* b, int64_t K) { return N_AVX3::dot_body(a, b, K); }
+void matmul_avx512(const MatmulArgs& args) { N_AVX3::matmul_body(args); }
+#else
+bool has_avx512() { return false; }
+float dot_avx512(const float*, const float*, int64_t) { return FATHOM_CHECK(has_avx512()), 0.0f; }
+void matmul_avx512(const MatmulArgs&) { FATHOM_CHECK(has_avx512()); }
+#endif
+
+}  // namespace fathom::cpu
+#endif
