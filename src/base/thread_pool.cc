@@ -11,22 +11,41 @@
 
 namespace fathom {
 
-// A loop is published under the mutex with a new generation number; workers that wake for it take
-// ranges from an atomic counter. The caller waits until every worker has left the loop, so `body`
-// may live on its stack.
-struct ThreadPool::State {
-  std::mutex mutex;
-  std::condition_variable wake;
-  std::condition_variable idle;
-  uint64_t generation = 0;
-  int n_running = 0;
-  bool stopping = false;
+namespace {
 
+// A decode step has hundreds of loops of some microseconds with short gaps, which sleeping would
+// more than double: workers look for the next loop about 30 microseconds before they sleep.
+constexpr int kSpins = 1000;
+// The end of a loop is near when its caller waits; after this it lets others have the core.
+constexpr int kSpinsAtEnd = 2000;
+
+void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+// A loop is published by a new generation number, and its gate opens: a worker may join while the
+// gate is open. The caller closes the gate when no range is left and waits for those who joined, so
+// `body` may live on its stack, and a worker that the system runs too late costs nothing.
+struct ThreadPool::State {
+  static constexpr uint64_t kOpen = uint64_t{1} << 63;
+
+  std::atomic<uint64_t> generation = 0;
+  std::atomic<uint64_t> gate = 0;  // kOpen, and the number of workers inside
+  std::atomic<int> n_sleeping = 0;
+  std::atomic<bool> stopping = false;
+
+  // Written while the gate is closed and nobody is inside.
   const std::function<void(int64_t, int64_t)>* body = nullptr;
   int64_t count = 0;
   int64_t chunk = 1;
   std::atomic<int64_t> next = 0;
 
+  std::mutex mutex;  // for sleeping only
+  std::condition_variable wake;
   std::vector<std::thread> workers;
 
   void take_ranges() {
@@ -37,17 +56,58 @@ struct ThreadPool::State {
     }
   }
 
+  bool join() {
+    uint64_t seen = gate.load(std::memory_order_relaxed);
+    while ((seen & kOpen) != 0) {
+      if (gate.compare_exchange_weak(seen, seen + 1, std::memory_order_acquire)) return true;
+    }
+    return false;
+  }
+  void leave() { gate.fetch_sub(1, std::memory_order_release); }
+
+  void open() {
+    gate.store(kOpen, std::memory_order_release);
+    generation.fetch_add(1);
+    // A worker counts itself as sleeping before it looks at the generation for the last time, and
+    // both orders are total: one of the two sees the other.
+    if (n_sleeping.load() > 0) {
+      const std::lock_guard lock(mutex);
+      wake.notify_all();
+    }
+  }
+  void close() {
+    gate.fetch_and(~kOpen, std::memory_order_acquire);
+    for (int spins = 0; gate.load(std::memory_order_acquire) != 0; ++spins) {
+      if (spins < kSpinsAtEnd) {
+        relax();
+      } else {
+        std::this_thread::yield();
+      }
+    }
+  }
+
+  bool changed(uint64_t seen) const { return stopping.load() || generation.load() != seen; }
+
+  void wait(uint64_t seen) {
+    for (int spins = 0; spins < kSpins; ++spins) {
+      if (changed(seen)) return;
+      relax();
+    }
+    std::unique_lock lock(mutex);
+    ++n_sleeping;
+    wake.wait(lock, [&] { return changed(seen); });
+    --n_sleeping;
+  }
+
   void work() {
     uint64_t seen = 0;
-    std::unique_lock lock(mutex);
     while (true) {
-      wake.wait(lock, [&] { return stopping || generation != seen; });
-      if (stopping) return;
-      seen = generation;
-      lock.unlock();
+      wait(seen);
+      if (stopping.load()) return;
+      seen = generation.load();
+      if (!join()) continue;
       take_ranges();
-      lock.lock();
-      if (--n_running == 0) idle.notify_one();
+      leave();
     }
   }
 };
@@ -81,19 +141,13 @@ void ThreadPool::parallel_for(int64_t count, int64_t grain,
   }
   // Four ranges a thread even out unequal cores without much traffic on the counter.
   const int64_t chunk = std::max(grain, (count + 4 * n - 1) / (4 * n));
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->body = &body;
-    state_->count = count;
-    state_->chunk = chunk;
-    state_->next.store(0, std::memory_order_relaxed);
-    state_->n_running = static_cast<int>(state_->workers.size());
-    ++state_->generation;
-  }
-  state_->wake.notify_all();
+  state_->body = &body;
+  state_->count = count;
+  state_->chunk = chunk;
+  state_->next.store(0, std::memory_order_relaxed);
+  state_->open();
   state_->take_ranges();
-  std::unique_lock lock(state_->mutex);
-  state_->idle.wait(lock, [&] { return state_->n_running == 0; });
+  state_->close();
 }
 
 }  // namespace fathom
