@@ -51,18 +51,17 @@ Result<std::unique_ptr<Runner>> Runner::make(const Model& model, Ops& ops,
   FATHOM_ASSIGN_OR_RETURN(KvPool blocks, KvPool::make(spec, n_blocks));
   FATHOM_ASSIGN_OR_RETURN(WindowPool windows, WindowPool::make(spec, options.n_sequences));
   FATHOM_ASSIGN_OR_RETURN(Workspace workspace, Workspace::make(model.config(), limits_of(options)));
-  return std::unique_ptr<Runner>(
-      new Runner(model, ops, options, std::move(blocks), std::move(windows), std::move(workspace)));
+  return std::unique_ptr<Runner>(new Runner(
+      model, ops, options, Memory{std::move(blocks), std::move(windows), std::move(workspace)}));
 }
 
-Runner::Runner(const Model& model, Ops& ops, const RunnerOptions& options, KvPool blocks,
-               WindowPool windows, Workspace workspace)
+Runner::Runner(const Model& model, Ops& ops, const RunnerOptions& options, Memory memory)
     : model_(model),
       ops_(ops),
       options_(options),
-      blocks_(std::move(blocks)),
-      windows_(std::move(windows)),
-      workspace_(std::move(workspace)) {
+      blocks_(std::move(memory.blocks)),
+      windows_(std::move(memory.windows)),
+      workspace_(std::move(memory.workspace)) {
   if (keeps_tails(model_, options_)) {
     decoder_memory_ = Buffer(boundary_bytes(model_.config().text_config, options_.max_rows));
   }

@@ -80,8 +80,13 @@ class Runner {
   void rewind(Sequence& sequence, int64_t position, RestoreGrade grade);
 
  private:
-  Runner(const Model& model, Ops& ops, const RunnerOptions& options, KvPool blocks,
-         WindowPool windows, Workspace workspace);
+  // What a runner allocates, once.
+  struct Memory {
+    KvPool blocks;
+    WindowPool windows;
+    Workspace workspace;
+  };
+  Runner(const Model& model, Ops& ops, const RunnerOptions& options, Memory memory);
 
   int64_t window() const { return model_.config().text_config.sliding_window; }
   void reserve(Sequence& sequence, int64_t end);

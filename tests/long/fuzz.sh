@@ -26,8 +26,9 @@ fuzz_one() {
   if [ -e "$root/tests/fuzz/$1.dict" ]; then
     dictionary=("-dict=$root/tests/fuzz/$1.dict")
   fi
-  if ! (cd "$dir" && nice -n 15 "$program" -max_total_time=$((minutes * 60)) -timeout=20 \
-    -rss_limit_mb=2048 -print_final_stats=1 "${dictionary[@]}" corpus "$root/tests/fuzz/$1" >log 2>&1); then
+  if ! (cd "$dir" && exec nice -n 15 "$program" -max_total_time=$((minutes * 60)) -timeout=20 \
+    -rss_limit_mb=2048 -print_final_stats=1 "${dictionary[@]}" corpus "$root/tests/fuzz/$1" \
+    >log 2>&1); then
     : >"$dir/crashed"
   fi
 }

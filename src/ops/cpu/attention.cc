@@ -129,6 +129,11 @@ class RowWalk {
   int64_t n_ids_ = 0;
 };
 
+struct HeadRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
 struct AttendPass {
   CpuPath path;
   const AttendArgs& args;
@@ -138,20 +143,19 @@ struct AttendPass {
   int64_t n_heads() const { return args.sink.dim(0); }
 
   void rotate(int64_t row, float* heads, int64_t count, float sign) const {
-    for (int64_t h = 0; h < count; ++h) {
-      rotate_tail(heads + h * width(), width(), args.rope.cos.row<float>(row),
-                  args.rope.sin.row<float>(row), args.rope.inv_freq.dim(0), sign);
-    }
+    const Rotation rotation = {args.rope.cos.row<float>(row), args.rope.sin.row<float>(row),
+                               args.rope.inv_freq.dim(0)};
+    for (int64_t h = 0; h < count; ++h) rotate_tail(heads + h * width(), width(), rotation, sign);
   }
 
-  // Leaves heads [begin, end) of row in `acc`, not yet rotated back. `q_bf16` is rotated or not.
-  void attend(int64_t row, int64_t begin, int64_t end, const Bf16* q_bf16, float* acc,
+  // Leaves these heads of row in `acc`, not yet rotated back. `q_bf16` is rotated or not.
+  void attend(int64_t row, const HeadRange& heads, const Bf16* q_bf16, float* acc,
               bool rotated) const {
     struct Query;
     struct Small;
-    const int64_t count = end - begin;
+    const int64_t count = heads.end - heads.begin;
     float* q = scratch<Query>(count * width());
-    widen(path, q_bf16 + begin * width(), count * width(), q);
+    widen(path, q_bf16 + heads.begin * width(), count * width(), q);
     if (!rotated) rotate(row, q, count, 1.0f);
     float* small = scratch<Small>(count * (2 + kSlotsPerBlock));
     const SoftmaxState state = {.acc = acc,
@@ -161,7 +165,7 @@ struct AttendPass {
                                 .n_heads = count,
                                 .width = width()};
     RowWalk(path, args, table).run(row, q, state);
-    finish_softmax(path, state, args.sink.as<float>() + begin);
+    finish_softmax(path, state, args.sink.as<float>() + heads.begin);
   }
 };
 
@@ -188,7 +192,7 @@ void run_fused(ThreadPool& pool, const AttendPass& pass) {
       const int64_t row = unit / units;
       const int64_t begin = unit % units * heads;
       const int64_t end = std::min(begin + heads, n_heads);
-      pass.attend(row, begin, end, args.q.row<Bf16>(row), acc, false);
+      pass.attend(row, {begin, end}, args.q.row<Bf16>(row), acc, false);
       pass.rotate(row, acc, end - begin, -1.0f);
       narrow(pass.path, acc, (end - begin) * pass.width(),
              args.o.row<Bf16>(row) + begin * pass.width());
@@ -213,7 +217,7 @@ void run_probed(Ops& ops, const AttendPass& pass) {
   rotate_all(q, args.q, 1.0f);
   ops.show("attn.q", q.reshaped({n_rows, pass.n_heads(), pass.width()}));
   for (int64_t row = 0; row < n_rows; ++row) {
-    pass.attend(row, 0, pass.n_heads(), q.row<Bf16>(row), work.data(), true);
+    pass.attend(row, {0, pass.n_heads()}, q.row<Bf16>(row), work.data(), true);
     narrow(pass.path, work.data(), row_width, args.o.row<Bf16>(row));
   }
   ops.show("attn.o_raw", args.o.reshaped({n_rows, pass.n_heads(), pass.width()}));

@@ -25,7 +25,7 @@ void expect_rotation(const Golden& golden, const std::string& kind, bool inverse
     cpu::rotation_at(positions.as<int32_t>()[row / 3], frequency.data(), 32, cos, sin);
     std::vector<float> x(80, 3.0f);
     std::copy_n(input.data() + row * 64, 64, x.data() + 16);
-    cpu::rotate_tail(x.data(), 80, cos, sin, 32, inverse ? -1.0f : 1.0f);
+    cpu::rotate_tail(x.data(), 80, {cos, sin, 32}, inverse ? -1.0f : 1.0f);
     for (size_t i = 0; i < 16; ++i) EXPECT_EQ(x[i], 3.0f);
     cpu::narrow(CpuPath::kScalar, x.data() + 16, 64, found.data() + row * 64);
   }

@@ -33,7 +33,8 @@ struct WindowPass {
   void rotate(int64_t begin, int64_t end) const {
     const int64_t half = args.rope.inv_freq.dim(0);
     for (int64_t r = begin; r < end; ++r) {
-      rotate_tail(row(r), width(), args.rope.cos.row<float>(r), args.rope.sin.row<float>(r), half);
+      rotate_tail(row(r), width(),
+                  {args.rope.cos.row<float>(r), args.rope.sin.row<float>(r), half});
     }
   }
 
