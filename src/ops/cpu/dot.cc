@@ -21,9 +21,10 @@ constexpr std::array<float, 256> kE4m3Values = make_e4m3_values();
 
 float dot_scalar(const float* a, const float* b, int64_t K) {
   std::array<float, 16> acc = {};
-  for (int64_t k = 0; k < K; k += 16) {
+  for (int64_t k = 0; k < K; k += 32) {
     for (int64_t j = 0; j < 16; ++j) {
-      acc[static_cast<size_t>(j)] = std::fma(a[k + j], b[k + j], acc[static_cast<size_t>(j)]);
+      const float pair = std::fma(a[k + j + 16], b[k + j + 16], a[k + j] * b[k + j]);
+      acc[static_cast<size_t>(j)] += pair;
     }
   }
   for (size_t width = 8; width > 0; width /= 2) {

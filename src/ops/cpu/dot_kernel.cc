@@ -290,11 +290,13 @@ float dot_vector(const float* a, const float* b, int64_t K) {
   const F f;
   V acc[kHalves];
   for (V& v : acc) v = hn::Zero(f);
-  for (int64_t k = 0; k < K; k += 16) {
+  for (int64_t k = 0; k < K; k += 32) {
     HWY_UNROLL(2)
     for (int h = 0; h < kHalves; ++h) {
+      const int64_t at = k + h * kLanes;
+      const V first = hn::Mul(hn::LoadU(f, a + at), hn::LoadU(f, b + at));
       acc[h] =
-          hn::MulAdd(hn::LoadU(f, a + k + h * kLanes), hn::LoadU(f, b + k + h * kLanes), acc[h]);
+          hn::Add(acc[h], hn::MulAdd(hn::LoadU(f, a + at + 16), hn::LoadU(f, b + at + 16), first));
     }
   }
   const V4 s = fold_to_4(acc);
@@ -331,10 +333,12 @@ HWY_INLINE void add_block(const V* HWY_RESTRICT w, const float* const* x, int64_
                           V* HWY_RESTRICT acc) {
   HWY_UNROLL(4)
   for (int i = 0; i < R; ++i) {
-    HWY_UNROLL(4)
-    for (int v = 0; v < kBlock; ++v) {
-      V& a = acc[i * kHalves + v % kHalves];
-      a = hn::MulAdd(hn::LoadU(F(), x[i] + k + v * kLanes), w[v], a);
+    HWY_UNROLL(2)
+    for (int h = 0; h < kHalves; ++h) {
+      const float* at = x[i] + k + h * kLanes;
+      const V first = hn::Mul(hn::LoadU(F(), at), w[h]);
+      const V pair = hn::MulAdd(hn::LoadU(F(), at + 16), w[h + kHalves], first);
+      acc[i * kHalves + h] = hn::Add(acc[i * kHalves + h], pair);
     }
   }
 }
@@ -506,23 +510,31 @@ struct Fp4Shared {
   }
 };
 
+// One vector of each half of a block meets its values of x, 16 apart.
+HWY_INLINE V add_pair(V acc, const float* x, V first, V second) {
+  const F f;
+  const V product = hn::Mul(hn::LoadDup128(f, x), first);
+  return hn::Add(acc, hn::MulAdd(hn::LoadDup128(f, x + 16), second, product));
+}
+
 // x: the 32 values that the block meets, R rows K apart.
 template <int R>
 HWY_INLINE void add_shared_block(const Pairs* HWY_RESTRICT pairs, const float* x, int64_t K,
                                  V* HWY_RESTRICT acc) {
   const F f;
   const auto upper = hn::Set(D32(), 0xffff0000u);
-  HWY_UNROLL(4)
-  for (int i = 0; i < 4; ++i) {
-    const int q = i / 2 * 2;
-    const float* at = x + i % 2 * 16 + 4 * q;
-    const V first = hn::BitCast(f, hn::ShiftLeft<16>(pairs[i]));
-    const V second = hn::BitCast(f, hn::And(pairs[i], upper));
+  HWY_UNROLL(2)
+  for (int parity = 0; parity < 2; ++parity) {
+    const Pairs first = pairs[2 * parity];
+    const Pairs second = pairs[2 * parity + 1];
+    const float* at = x + 8 * parity;
+    V* a = acc + 2 * parity;
     HWY_UNROLL(2)
     for (int r = 0; r < R; ++r) {
-      V* a = acc + r * 4 + q;
-      a[0] = hn::MulAdd(hn::LoadDup128(f, at + r * K), first, a[0]);
-      a[1] = hn::MulAdd(hn::LoadDup128(f, at + r * K + 4), second, a[1]);
+      a[4 * r] = add_pair(a[4 * r], at + r * K, hn::BitCast(f, hn::ShiftLeft<16>(first)),
+                          hn::BitCast(f, hn::ShiftLeft<16>(second)));
+      a[4 * r + 1] = add_pair(a[4 * r + 1], at + r * K + 4, hn::BitCast(f, hn::And(first, upper)),
+                              hn::BitCast(f, hn::And(second, upper)));
     }
   }
 }
@@ -595,8 +607,8 @@ void shared_rows(const MatmulArgs& args) {
 constexpr int64_t kRowBlock = 96;
 constexpr int64_t kPanel = 32;  // outputs
 constexpr int64_t kDepth = 256;
-constexpr int64_t kPacked = 12;  // rows of x at once
-constexpr int kTileRows = kLanes == 16 ? 6 : 3;
+constexpr int64_t kPacked = 12;                  // rows of x at once
+constexpr int kTileRows = kLanes == 16 ? 4 : 2;  // with both halves of a block in registers
 constexpr int kTileOutputs = 4;
 
 struct Workspace {
@@ -614,22 +626,28 @@ HWY_INLINE void tile_half(const float* HWY_RESTRICT x, const float* HWY_RESTRICT
                           float* HWY_RESTRICT acc) {
   const F f;
   V a[R * kTileOutputs];
-  HWY_UNROLL(24)
+  HWY_UNROLL(16)
   for (int i = 0; i < R * kTileOutputs; ++i) a[i] = hn::Load(f, acc + tile_at(i));
-  for (int64_t k = 0; k < depth; k += 16) {
-    V values[R];
-    HWY_UNROLL(6)
-    for (int i = 0; i < R; ++i) values[i] = hn::Load(f, x + i * kDepth + k);
+  for (int64_t k = 0; k < depth; k += 32) {
+    V first[R];
+    V second[R];
+    HWY_UNROLL(4)
+    for (int i = 0; i < R; ++i) {
+      first[i] = hn::Load(f, x + i * kDepth + k);
+      second[i] = hn::Load(f, x + i * kDepth + k + 16);
+    }
     HWY_UNROLL(4)
     for (int j = 0; j < kTileOutputs; ++j) {
-      const V weight = hn::Load(f, w + j * kDepth + k);
-      HWY_UNROLL(6)
+      const V w_first = hn::Load(f, w + j * kDepth + k);
+      const V w_second = hn::Load(f, w + j * kDepth + k + 16);
+      HWY_UNROLL(4)
       for (int i = 0; i < R; ++i) {
-        a[i * kTileOutputs + j] = hn::MulAdd(values[i], weight, a[i * kTileOutputs + j]);
+        const V pair = hn::MulAdd(second[i], w_second, hn::Mul(first[i], w_first));
+        a[i * kTileOutputs + j] = hn::Add(a[i * kTileOutputs + j], pair);
       }
     }
   }
-  HWY_UNROLL(24)
+  HWY_UNROLL(16)
   for (int i = 0; i < R * kTileOutputs; ++i) hn::Store(a[i], f, acc + tile_at(i));
 }
 
@@ -640,11 +658,9 @@ HWY_INLINE void tile(const float* x, const float* w, int64_t depth, float* acc) 
 
 HWY_INLINE void tile_of(int64_t n, const float* x, const float* w, int64_t depth, float* acc) {
 #if HWY_TARGET == HWY_AVX3
-  if (n == 6) return tile<6>(x, w, depth, acc);
-  if (n == 5) return tile<5>(x, w, depth, acc);
   if (n == 4) return tile<4>(x, w, depth, acc);
-#endif
   if (n == 3) return tile<3>(x, w, depth, acc);
+#endif
   if (n == 2) return tile<2>(x, w, depth, acc);
   tile<1>(x, w, depth, acc);
 }

@@ -62,8 +62,8 @@ TEST(Dot, TheScalarPathIsTheTree) {
   float lane[16] = {};
   for (size_t block = 0; block < 3; ++block) {
     for (size_t j = 0; j < 16; ++j) {
-      lane[j] = std::fma(a[32 * block + j], b[32 * block + j], lane[j]);
-      lane[j] = std::fma(a[32 * block + 16 + j], b[32 * block + 16 + j], lane[j]);
+      const size_t low = 32 * block + j, high = low + 16;
+      lane[j] += std::fma(a[high], b[high], a[low] * b[low]);
     }
   }
   float eight[8], four[4];
