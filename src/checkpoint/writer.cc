@@ -80,9 +80,10 @@ Result<void> reserve(int fd, int64_t bytes, const std::string& path) {
   return {};
 }
 
-Result<void> prepare_folder(const std::string& folder) {
+// Sets `is_new` if the folder was not there before.
+Result<void> prepare_folder(const std::string& folder, bool& is_new) {
   std::error_code failure;
-  fs::create_directories(folder, failure);
+  is_new = fs::create_directories(folder, failure);
   if (failure) return io_error(folder + ": cannot create: " + failure.message());
   for (fs::directory_iterator it(folder, failure), end; !failure && it != end;
        it.increment(failure)) {
@@ -109,6 +110,7 @@ struct CheckpointWriter::State {
   };
 
   std::string folder;
+  bool remove_folder = false;  // made for this writer, which has not finished
   std::vector<ExpectedTensor> tensors;
   std::unordered_map<std::string, size_t> by_name;
   std::vector<Shard> shards;
@@ -120,6 +122,7 @@ struct CheckpointWriter::State {
       ::close(shard.fd);
       ::unlink(shard.temporary().c_str());
     }
+    if (remove_folder) ::rmdir(folder.c_str());
   }
 
   Result<void> open_shard(const std::vector<size_t>& members, const std::string& name) {
@@ -175,9 +178,9 @@ int CheckpointWriter::n_shards() const { return static_cast<int>(state_->shards.
 Result<CheckpointWriter> CheckpointWriter::create(const std::string& folder,
                                                   std::vector<ExpectedTensor> tensors,
                                                   int64_t max_shard_bytes) {
-  FATHOM_RETURN_IF_ERROR(prepare_folder(folder));
   auto state = std::make_unique<State>();
   state->folder = folder;
+  FATHOM_RETURN_IF_ERROR(prepare_folder(folder, state->remove_folder));
   state->tensors = std::move(tensors);
   state->places = std::make_unique<State::Place[]>(state->tensors.size());
   for (size_t i = 0; i < state->tensors.size(); ++i) {
@@ -234,6 +237,7 @@ Result<void> CheckpointWriter::finish() {
   for (const State::Shard& shard : state_->shards) {
     if (::fsync(shard.fd) != 0) return file_error(shard.temporary(), "sync");
   }
+  state_->remove_folder = false;
   for (State::Shard& shard : state_->shards) {
     if (::rename(shard.temporary().c_str(), shard.path.c_str()) != 0) {
       return file_error(shard.path, "rename to");

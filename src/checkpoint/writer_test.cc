@@ -28,7 +28,8 @@ class CheckpointWriterTest : public ::testing::Test {
     fs::remove_all(folder_);
   }
   void TearDown() override {
-    fs::permissions(folder_, fs::perms::owner_all);
+    std::error_code absent;
+    fs::permissions(folder_, fs::perms::owner_all, absent);
     fs::remove_all(folder_);
   }
   std::string folder() const { return folder_.string(); }
@@ -113,6 +114,9 @@ TEST_F(CheckpointWriterTest, ADroppedWriterLeavesNothing) {
     ASSERT_TRUE(writer);
     EXPECT_GT(n_files(folder_), 0);
   }
+  EXPECT_FALSE(fs::exists(folder_));
+  fs::create_directories(folder_);
+  { ASSERT_TRUE(CheckpointWriter::create(folder(), tensors(), 2000)); }
   EXPECT_EQ(n_files(folder_), 0);
 }
 

@@ -2,6 +2,7 @@
 // product inside 64 bits and every enumeration inside memory.
 
 #include <algorithm>
+#include <charconv>
 
 #include "model/config.h"
 #include "model/engram_hash.h"
@@ -13,8 +14,8 @@ std::string show(int64_t value) { return std::to_string(value); }
 std::string show(bool value) { return value ? "true" : "false"; }
 std::string show(const std::string& value) { return "\"" + value + "\""; }
 std::string show(double value) {
-  std::string text = std::to_string(value);
-  return text;
+  char digits[32];
+  return {digits, std::to_chars(digits, digits + sizeof(digits), value).ptr};
 }
 std::string show(const std::vector<int64_t>& values) {
   std::string text = "[";

@@ -278,10 +278,12 @@ Result<ModelConfig> named_plan(std::string_view name) {
   return not_found("plan: wanted one of " + known + ", found " + std::string(name));
 }
 
+bool is_plan_path(std::string_view name_or_path) {
+  return name_or_path.ends_with(".json") || name_or_path.find('/') != std::string_view::npos;
+}
+
 Result<ModelConfig> plan_from(const std::string& name_or_path) {
-  const bool is_path =
-      name_or_path.ends_with(".json") || name_or_path.find('/') != std::string::npos;
-  if (!is_path) return named_plan(name_or_path);
+  if (!is_plan_path(name_or_path)) return named_plan(name_or_path);
   FATHOM_ASSIGN_OR_RETURN(ConfigFile file, read_config(name_or_path));
   return std::move(file.config);
 }

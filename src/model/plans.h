@@ -17,7 +17,11 @@ std::vector<std::string> plan_names();
 
 Result<ModelConfig> named_plan(std::string_view name);
 
-// A plan by name, or the configuration of a file: a path ends in .json or holds a slash.
+// Whether plan_from takes the text for the path of a config.json: it ends in .json or holds a
+// slash.
+bool is_plan_path(std::string_view name_or_path);
+
+// A plan by name, or the configuration of a file.
 Result<ModelConfig> plan_from(const std::string& name_or_path);
 
 }  // namespace fathom
