@@ -7,7 +7,7 @@ die() {
   exit 1
 }
 
-# One first use at a time: a second one waits for the first and then finds everything done.
+# One installation or build at a time: a second use waits for the first and then finds it done.
 take_lock() {
   mkdir -p "$root/build" || die "build: cannot create $root/build"
   command -v flock >/dev/null 2>&1 || return 0
@@ -18,6 +18,15 @@ take_lock() {
   fi
 }
 release_lock() { exec 9>&-; }
+
+# locked COMMAND...: not around running the program or tests, which may start ./fathom again.
+locked() {
+  take_lock
+  locked_status=0
+  "$@" || locked_status=$?
+  release_lock
+  return "$locked_status"
+}
 
 # packages_of GROUP: the lines NAME[|NAME ...] of one group of tools/packages.txt.
 packages_of() { sed -n "s/^$1 //p" "$root/tools/packages.txt"; }
@@ -42,15 +51,21 @@ missing_packages() {
 ensure_packages() {
   stamp=$root/build/.packages-$1
   if cmp -s "$root/tools/packages.txt" "$stamp"; then return 0; fi
+  locked check_packages "$1" || {
+    if [ "$1" = build ]; then exit 1; fi
+    return 1
+  }
+}
+
+check_packages() {
+  stamp=$root/build/.packages-$1
+  if cmp -s "$root/tools/packages.txt" "$stamp"; then return 0; fi
   if ! command -v dpkg-query >/dev/null 2>&1 || ! command -v apt-get >/dev/null 2>&1; then
     foreign_distribution "$1"
     return
   fi
   missing=$(missing_packages "$1")
-  if [ -n "$missing" ] && ! install_packages "$missing"; then
-    if [ "$1" = build ]; then exit 1; fi
-    return 1
-  fi
+  if [ -n "$missing" ] && ! install_packages "$missing"; then return 1; fi
   cp "$root/tools/packages.txt" "$stamp"
 }
 
@@ -150,7 +165,8 @@ jobs() {
   printf '%s' "$cpus"
 }
 
-# configure PRESET [cmake arguments]: where it was not yet done with these presets in this place.
+# configure PRESET [cmake arguments]: where it was not yet done with these presets, in this place,
+# with the groups of packages that are installed now.
 configure() {
   preset=$1
   shift
@@ -159,7 +175,7 @@ configure() {
   wanted=$root/build/.wanted-$preset
   mkdir -p "$dir"
   {
-    printf '%s %s\n' "$root" "$*"
+    printf '%s %s %s\n' "$root" "$*" "$(cd "$root/build" && echo .packages-*)"
     cat "$root/CMakePresets.json"
   } >"$wanted"
   if [ -f "$dir/build.ninja" ] && cmp -s "$wanted" "$stamp"; then return 0; fi
@@ -178,7 +194,9 @@ configure() {
 }
 
 # build PRESET TARGET...: quiet unless it fails. $cmake_arguments, where set, go to cmake.
-build() {
+build() { locked build_now "$@"; }
+
+build_now() {
   preset=$1
   shift
   # shellcheck disable=SC2086 # several arguments

@@ -14,12 +14,10 @@ setup() {
         ;;
     esac
   done
-  take_lock
   ensure_packages build
   build release fathom
   if [ -n "$cuda" ]; then build_cuda || exit 1; fi
   if [ -n "$train" ]; then build_train fathom-train || exit 1; fi
-  release_lock
   say "ready: build/release/fathom${train:+, build/train/fathom-train}${cuda:+, build/cuda/fathom}"
 }
 
@@ -69,7 +67,7 @@ torch_cmake_dir() {
 
 # build_train TARGET...: builds preset train; installs libtorch where there is none.
 build_train() {
-  if ! [ -d "$root/src/train" ]; then
+  if ! [ -e "$root/src/train/CMakeLists.txt" ]; then
     say "setup: --train: this version has no trainer"
     return 1
   fi

@@ -331,7 +331,6 @@ void append_value(std::string* out, const Json& value) {
 
 }  // namespace
 
-Json::Json(JsonObject value) : value_(std::move(value)) {}
 
 const Json* Json::find(std::string_view key) const {
   const JsonObject* members = as_object();

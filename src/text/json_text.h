@@ -27,14 +27,19 @@ using JsonObject = std::vector<JsonMember>;
 
 class Json {
  public:
-  Json() = default;  // null
-  explicit Json(bool value) : value_(value) {}
-  explicit Json(int64_t value) : value_(value) {}
-  explicit Json(uint64_t value) : value_(value) {}
-  explicit Json(double value) : value_(value) {}  // finite
-  explicit Json(std::string value) : value_(std::move(value)) {}
-  explicit Json(JsonArray value) : value_(std::move(value)) {}
+  Json();  // null
+  explicit Json(bool value);
+  explicit Json(int64_t value);
+  explicit Json(uint64_t value);
+  explicit Json(double value);  // finite
+  explicit Json(std::string value);
+  explicit Json(JsonArray value);
   explicit Json(JsonObject value);
+  Json(const Json& other);
+  Json(Json&& other) noexcept;
+  Json& operator=(const Json& other);
+  Json& operator=(Json&& other) noexcept;
+  ~Json();
 
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
   bool is_number() const { return as_int64() || as_uint64() || as_double(); }
@@ -64,6 +69,21 @@ struct JsonMember {
   std::string key;
   Json value;
 };
+
+// Only here, because a vector of an incomplete JsonMember can be declared but not destroyed.
+inline Json::Json() = default;
+inline Json::Json(bool value) : value_(value) {}
+inline Json::Json(int64_t value) : value_(value) {}
+inline Json::Json(uint64_t value) : value_(value) {}
+inline Json::Json(double value) : value_(value) {}
+inline Json::Json(std::string value) : value_(std::move(value)) {}
+inline Json::Json(JsonArray value) : value_(std::move(value)) {}
+inline Json::Json(JsonObject value) : value_(std::move(value)) {}
+inline Json::Json(const Json& other) = default;
+inline Json::Json(Json&& other) noexcept = default;
+inline Json& Json::operator=(const Json& other) = default;
+inline Json& Json::operator=(Json&& other) noexcept = default;
+inline Json::~Json() = default;
 
 struct JsonLimits {
   size_t bytes_max = size_t{64} << 20;
