@@ -331,7 +331,6 @@ void append_value(std::string* out, const Json& value) {
 
 }  // namespace
 
-
 const Json* Json::find(std::string_view key) const {
   const JsonObject* members = as_object();
   if (members == nullptr) return nullptr;
