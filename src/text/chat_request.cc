@@ -214,6 +214,9 @@ Result<ChatMessage> parse_message(const Json& value, const std::string& where) {
     return invalid(fields.path("task") + ": wanted a task on a user message only, found it on " +
                    quote(*fields.raw("role")->as_string()));
   }
+  if (message.role != Role::kTool && message.role != Role::kLatestReminder) {
+    FATHOM_RETURN_IF_ERROR(fields.string_or_empty("name"));
+  }
   switch (message.role) {
     case Role::kAssistant: {
       FATHOM_RETURN_IF_ERROR(parse_assistant(fields, &message));
@@ -317,17 +320,7 @@ Result<ToolDefinition> parse_tool(const Json& value, const std::string& where) {
   }
   FATHOM_ASSIGN_OR_RETURN(tool.description, function.string_or_empty("description"));
   FATHOM_ASSIGN_OR_RETURN(tool.strict, function.flag_or_false("strict"));
-  const Json* parameters = function.optional("parameters");
-  if (tool.strict) {
-    FATHOM_ASSIGN_OR_RETURN(tool.parameters,
-                            normalise_strict_schema(parameters != nullptr ? *parameters : Json(),
-                                                    function.path("parameters")));
-  } else if (parameters != nullptr) {
-    FATHOM_RETURN_IF_ERROR(check_parameters_schema(*parameters, function.path("parameters")));
-    tool.parameters = *parameters;
-  } else {
-    tool.parameters = Json(JsonObject{});
-  }
+  if (const Json* parameters = function.optional("parameters")) tool.parameters = *parameters;
   return tool;
 }
 
@@ -335,15 +328,43 @@ Result<void> parse_tools(const Fields& body, ChatRequest* request) {
   const Json* value = body.optional("tools");
   if (value == nullptr) return {};
   if (value->as_array() == nullptr) return wrong("tools", "an array", value);
-  std::set<std::string> names;
   for (size_t i = 0; i < value->as_array()->size(); ++i) {
-    const std::string where = "tools" + index_text(i);
-    FATHOM_ASSIGN_OR_RETURN(ToolDefinition tool, parse_tool((*value->as_array())[i], where));
-    if (!names.insert(tool.name).second) {
-      return invalid(where + ".function.name: wanted each name once, found " + quote(tool.name) +
-                     " again");
-    }
+    FATHOM_ASSIGN_OR_RETURN(ToolDefinition tool,
+                            parse_tool((*value->as_array())[i], "tools" + index_text(i)));
     request->tools.push_back(std::move(tool));
+  }
+  return {};
+}
+
+Result<void> finish_parameters(ToolDefinition* tool, const std::string& where) {
+  if (tool->strict) {
+    FATHOM_ASSIGN_OR_RETURN(tool->parameters, normalise_strict_schema(tool->parameters, where));
+  } else if (tool->parameters.is_null()) {
+    tool->parameters = Json(JsonObject{});
+  } else {
+    FATHOM_RETURN_IF_ERROR(check_parameters_schema(tool->parameters, where));
+  }
+  return {};
+}
+
+// What only matters if the tools may be offered; with the choice "none" the library looks no
+// further than the form.
+Result<void> finish_tools(ChatRequest* request) {
+  if (request->tool_choice == ToolChoice::kNone) return {};
+  std::set<std::string_view> names;
+  for (size_t i = 0; i < request->tools.size(); ++i) {
+    ToolDefinition& tool = request->tools[i];
+    const std::string where = "tools" + index_text(i) + ".function";
+    if (!names.insert(tool.name).second) {
+      return invalid(where + ".name: wanted each name once, found " + quote(tool.name) + " again");
+    }
+    FATHOM_RETURN_IF_ERROR(finish_parameters(&tool, where + ".parameters"));
+  }
+  const auto offered = offered_tools(*request);
+  for (const ToolDefinition* tool : offered) {
+    if (tool->strict == offered.front()->strict) continue;
+    return invalid("tools: wanted strict on all tools or on none, found it on some but not on " +
+                   quote(tool->strict ? offered.front()->name : tool->name));
   }
   return {};
 }
@@ -390,6 +411,10 @@ Result<void> parse_response_format(const Fields& body, ChatRequest* request) {
   const Json* value = body.optional("response_format");
   if (value == nullptr) return {};
   FATHOM_ASSIGN_OR_RETURN(const Fields format, Fields::of(value, "response_format"));
+  const auto offered = offered_tools(*request);
+  if (!offered.empty() && offered.front()->strict) {
+    return invalid("response_format: wanted none beside strict tools, found one");
+  }
   FATHOM_ASSIGN_OR_RETURN(request->response_format,
                           choose(kFormats, format.raw("type"), format.path("type")));
   if (request->response_format == ResponseFormat::kRegex) {
@@ -398,6 +423,8 @@ Result<void> parse_response_format(const Fields& body, ChatRequest* request) {
   if (request->response_format != ResponseFormat::kJsonSchema) return {};
   FATHOM_ASSIGN_OR_RETURN(const Fields outer,
                           Fields::of(format.raw("json_schema"), format.path("json_schema")));
+  FATHOM_RETURN_IF_ERROR(outer.string_or_empty("name"));
+  FATHOM_RETURN_IF_ERROR(outer.flag_or_false("strict"));
   const Json* schema = outer.raw("schema");
   if (schema == nullptr) return wrong(outer.path("schema"), "a schema", schema);
   FATHOM_RETURN_IF_ERROR(check_schema(*schema, outer.path("schema")));
@@ -421,6 +448,10 @@ Result<void> parse_thinking(const Fields& body, ChatRequest* request) {
     FATHOM_ASSIGN_OR_RETURN(const Fields fields, Fields::of(thinking, "thinking"));
     FATHOM_ASSIGN_OR_RETURN(request->thinking,
                             choose(kModes, fields.raw("type"), fields.path("type")));
+    const Json* budget = fields.optional("budget_tokens");
+    if (budget != nullptr && budget->as_int64() == nullptr) {
+      return wrong(fields.path("budget_tokens"), "an integer", budget);
+    }
   }
   const Json* effort = body.optional("reasoning_effort");
   if (effort == nullptr) return {};
@@ -511,6 +542,7 @@ Result<ChatRequest> parse_chat_request(const Json& value) {
   FATHOM_RETURN_IF_ERROR(parse_messages(body, &request));
   FATHOM_RETURN_IF_ERROR(parse_tools(body, &request));
   FATHOM_RETURN_IF_ERROR(parse_tool_choice(body, &request));
+  FATHOM_RETURN_IF_ERROR(finish_tools(&request));
   FATHOM_RETURN_IF_ERROR(parse_response_format(body, &request));
   FATHOM_RETURN_IF_ERROR(parse_stop(body, &request));
   FATHOM_RETURN_IF_ERROR(check_together(request));

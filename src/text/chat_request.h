@@ -59,7 +59,8 @@ struct ChatMessage {
 struct ToolDefinition {
   std::string name;
   std::string description;  // "" if absent
-  Json parameters;          // a schema, already normalised if strict; {} if absent
+  Json parameters;          // a schema, normalised if strict; {} if absent. With the tool choice
+                            // "none" as it came, unchecked
   bool strict = false;
 };
 

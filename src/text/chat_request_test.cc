@@ -71,6 +71,7 @@ TEST(ChatRequest, RefusesMessagesOfAnotherForm) {
       {"messages[0].content", with_messages(R"({"role":"user","content":null})")},
       {"messages[0].content", with_messages(R"({"role":"system","content":5})")},
       {"messages[0].content", with_messages(R"({"role":"latest_reminder","content":[]})")},
+      {"messages[0].name", with_messages(R"({"role":"user","content":"a","name":5})")},
       {"messages[0].content[0]", user_part("\"a\"")},
       {"messages[0].content[0].type", user_part(R"({"text":"a"})")},
       {"messages[0].content[0].type", user_part(R"({"type":"video_url"})")},
@@ -131,6 +132,11 @@ TEST(ChatRequest, RefusesToolsOfAnotherForm) {
        tool(R"({"name":"f","strict":true,"parameters":{"type":"object","properties":{"a":{}}}})")},
       {"tools[1].function.name",
        with_user("\"tools\":[" + std::string(kTool) + "," + std::string(kTool) + "]")},
+      {"tools", with_user("\"tools\":[" + std::string(kTool) +
+                          R"(,{"type":"function","function":{"name":"g","strict":true}}])")},
+      {"response_format",
+       with_user(R"("tools":[{"type":"function","function":{"name":"g","strict":true}}],)"
+                 R"("response_format":{"type":"text"})")},
       {"tool_choice", with_user(R"("tool_choice":"any")")},
       {"tool_choice.type", with_user(R"("tool_choice":{"type":"tool"})")},
       {"tool_choice.function.name",
@@ -140,6 +146,8 @@ TEST(ChatRequest, RefusesToolsOfAnotherForm) {
        with_user("\"tools\":[" + std::string(kTool) + R"(],"tool_choice":"required")")},
   });
   EXPECT_TRUE(parse_chat_request(with_user(R"("tool_choice":"required")")));
+  EXPECT_TRUE(parse_chat_request(with_user(
+      R"("tool_choice":"none","tools":[{"type":"function","function":{"name":"f","parameters":{}}}])")));
 }
 
 TEST(ChatRequest, RefusesOtherMembersOfAnotherForm) {

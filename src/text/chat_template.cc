@@ -79,14 +79,14 @@ void reorder_results(const ChatMessage* calls, std::vector<Block>* blocks) {
   }
 }
 
-// spec/chat.md 2, items 2 to 5. `keep_first` spares an empty leading system message that the tools
-// block or the response format will fill.
-std::vector<Turn> normalise(const std::vector<ChatMessage>& messages, bool keep_first) {
+// spec/chat.md 2, items 2 to 5. Of reminders that follow each other the library writes the first.
+std::vector<Turn> normalise(const std::vector<ChatMessage>& messages) {
   static const ContentPart empty;  // an empty list of parts is one empty block
   std::vector<Turn> turns;
-  for (size_t i = 0; i < messages.size(); ++i) {
-    const ChatMessage& message = messages[i];
-    if (is_empty_system(message) && !(keep_first && i == 0)) continue;
+  for (const ChatMessage& message : messages) {
+    if (is_empty_system(message)) continue;
+    const bool follows_reminder = !turns.empty() && turns.back().role == Role::kLatestReminder;
+    if (message.role == Role::kLatestReminder && follows_reminder) continue;
     const bool is_user = message.role == Role::kUser || message.role == Role::kTool;
     if (!is_user) {
       turns.push_back({&message, message.role, {}, {}});
@@ -116,12 +116,10 @@ class Renderer {
       : request_(request), tools_(tools), offered_(offered_tools(request)) {}
 
   RenderedPrompt render() {
-    const std::vector<ChatMessage>& messages = request_.messages;
-    const bool attached = !offered_.empty() || has_response_section();
-    const bool leads_with_system = messages.front().role == Role::kSystem;
-    std::vector<Turn> turns = normalise(messages, attached);
+    std::vector<Turn> turns = normalise(request_.messages);
     const ChatMessage empty_system = {.role = Role::kSystem};
-    if (attached && !leads_with_system) {
+    const bool attached = !offered_.empty() || has_response_section();
+    if (attached && (turns.empty() || turns.front().role != Role::kSystem)) {
       turns.insert(turns.begin(), {&empty_system, Role::kSystem, {}, {}});
     }
 
@@ -164,7 +162,7 @@ class Renderer {
         parts(turn.message->content);
         break;
       case Role::kAssistant:
-        assistant(*turn.message, previous != nullptr && previous->task.has_value());
+        assistant(*turn.message, previous);
         break;
       case Role::kUser:
       case Role::kTool:
@@ -228,10 +226,12 @@ class Renderer {
                         : "{\"type\": \"json_object\"}");
   }
 
-  // Reasoning is kept with tools, and in a turn that is continued (spec/chat.md 4 and 5).
-  void assistant(const ChatMessage& message, bool answers_task) {
-    const bool keeps = request_.thinking && (!offered_.empty() || message.prefix);
-    if (!answers_task) {
+  // Reasoning is kept with tools, and in a turn that is continued unless it is the very first
+  // (spec/chat.md 4 and 5).
+  void assistant(const ChatMessage& message, const Turn* previous) {
+    const bool continues = message.prefix && previous != nullptr;
+    const bool keeps = request_.thinking && (!offered_.empty() || continues);
+    if (previous == nullptr || !previous->task) {
       out_.text.marker(kAssistantText);
       if (keeps) {
         out_.text.marker(kThinkOpenText);

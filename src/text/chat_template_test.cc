@@ -154,6 +154,23 @@ TEST(ChatTemplate, ATaskKeepsItsMessageApart) {
             "<｜end▁of▁sentence｜><｜User｜>d<｜query｜>");
 }
 
+// As the library does: an empty system message is dropped first, then the tools attach to the
+// leading one that is left; of reminders in a row the first is kept.
+TEST(ChatTemplate, EmptySystemMessagesAndRepeatedRemindersAreDropped) {
+  const std::string messages = R"("thinking":{"type":"disabled"},"messages":[
+      {"role":"system","content":""},{"role":"system","content":"s"},
+      {"role":"latest_reminder","content":"1"},{"role":"system","content":[]},
+      {"role":"latest_reminder","content":"2"},{"role":"user","content":[]},
+      {"role":"system","content":""},{"role":"user","content":"x"}])";
+  const std::string tools = R"(,"tools":[{"type":"function","function":{"name":"f"}}])";
+  const std::string rest = "<｜latest_reminder｜>1<｜User｜>\n\nx<｜Assistant｜></think>";
+  EXPECT_EQ(render("{" + messages + "}")->text.text, "<｜begin▁of▁sentence｜><｜System｜>s" + rest);
+  EXPECT_EQ(render("{" + messages + tools + "}")->text.text,
+            "<｜begin▁of▁sentence｜><｜System｜>s\n\n{{TOOLS_TEMPLATE_HEAD}}{\"name\": \"f\", "
+            "\"description\": \"\", \"parameters\": {}}{{TOOLS_TEMPLATE_TAIL}}" +
+                rest);
+}
+
 TEST(ChatTemplate, ToolsNeedATemplateOnlyWhenTheyAreOffered) {
   const std::string tools = R"("tools":[{"type":"function","function":{"name":"f"}}])";
   const std::string messages = R"("messages":[{"role":"user","content":"x"}])";

@@ -39,6 +39,7 @@ enum class Action : uint8_t {
   kNothing,
   kContent,    // output the text of the rule as content
   kArguments,  // the same as arguments
+  kStop,
   kEndName,
   kEndCall,
 };
@@ -107,7 +108,8 @@ class RuleBook {
   }
 
   void stops(State state) {
-    for (const std::string& stop : settings_.stop) add(state, stop, State::kFinished);
+    for (const std::string& stop : settings_.stop)
+      add(state, stop, State::kFinished, Action::kStop);
   }
 
   void calls_open(State state) {
@@ -204,6 +206,7 @@ class OutputParser::Machine {
   std::vector<OutputDelta> take_deltas() { return std::exchange(deltas_, {}); }
 
   bool done() const { return state_ == State::kFinished; }
+  bool stopped() const { return stopped_; }
   bool finished() const { return finished_; }
   size_t calls() const { return calls_; }
 
@@ -253,6 +256,9 @@ class OutputParser::Machine {
     switch (rule.action) {
       case Action::kNothing:
         break;
+      case Action::kStop:
+        stopped_ = true;
+        break;
       case Action::kContent:
         put(OutputDelta::Kind::kContent, rule.text);
         break;
@@ -283,6 +289,7 @@ class OutputParser::Machine {
   bool spaced_ = false;   // the space for this stretch of dropped text is out
   std::string name_;
   size_t calls_ = 0;
+  bool stopped_ = false;  // by a stop string
   bool finished_ = false;
   std::vector<OutputDelta> deltas_;
 };
@@ -309,6 +316,7 @@ bool OutputParser::done() const { return machine_->done(); }
 size_t OutputParser::call_count() const { return machine_->calls(); }
 
 FinishReason OutputParser::finish_reason(FinishReason engine) const {
+  if (machine_->stopped()) engine = FinishReason::kStop;
   return engine == FinishReason::kStop && machine_->calls() > 0 ? FinishReason::kToolCalls : engine;
 }
 

@@ -75,7 +75,8 @@ class OutputParser {
 
   size_t call_count() const;
 
-  // kStop with at least one call becomes kToolCalls; the others stay as they are.
+  // A stop string that was found makes it kStop whatever the engine says. kStop with at least one
+  // call becomes kToolCalls; the others stay as they are.
   FinishReason finish_reason(FinishReason engine) const;
 
  private:

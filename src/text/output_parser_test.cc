@@ -257,6 +257,22 @@ TEST(OutputParser, DeltasComeAsSoonAsTheyAreCertain) {
   EXPECT_EQ(parser.finish_reason(FinishReason::kLength), FinishReason::kLength);
 }
 
+TEST(OutputParser, AStopStringOutranksTheEnginesReason) {
+  const OutputSettings settings = {.stop = {"END"}};
+  EXPECT_EQ(parse_output("aEND", settings, FinishReason::kLength).finish_reason,
+            FinishReason::kStop);
+  EXPECT_EQ(parse_output("aEN", settings, FinishReason::kLength).finish_reason,
+            FinishReason::kLength);
+}
+
+// As the library does: a line feed that breaks off the beginning of a marker is kept.
+TEST(OutputParser, LineFeedsBeforeAMarkerAreSwallowedFromTheSecondOnAfterABrokenOne) {
+  const OutputSettings settings = {.start = OutputStart::kReasoning, .tools = true};
+  EXPECT_EQ(parse_output("a\n\n</think>", settings).reasoning, "a");
+  EXPECT_EQ(parse_output("a<\n\n</think>", settings).reasoning, "a<\n");
+  EXPECT_EQ(parse_output("a<\n\n<｜DSML｜", settings).reasoning, "a<\n");
+}
+
 // By rule: the library 0.2.0 garbles keys with spaces and passes other bytes through unescaped.
 TEST(OutputParser, KeysAreTakenAsTheyAre) {
   const auto output = parse_output(

@@ -17,14 +17,12 @@ StreamPattern::StreamPattern(std::string_view text, bool with_newlines)
 }
 
 bool StreamPattern::feed(char byte) {
-  // A match that falls back begins inside the text, where no line feed precedes it.
-  while (matched_ > 0 && text_[matched_] != byte) {
-    matched_ = fallback_[matched_ - 1];
-    newlines_ = 0;
-  }
+  const bool broke = matched_ > 0 && text_[matched_] != byte;
+  if (broke) newlines_ = 0;  // what is left of the match begins inside the text
+  while (matched_ > 0 && text_[matched_] != byte) matched_ = fallback_[matched_ - 1];
   if (text_[matched_] == byte) {
     ++matched_;
-  } else if (with_newlines_ && byte == '\n') {
+  } else if (with_newlines_ && byte == '\n' && !broke) {
     ++newlines_;
   } else {
     newlines_ = 0;

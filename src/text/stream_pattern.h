@@ -10,8 +10,9 @@
 namespace fathom {
 
 // Finds the first place where `text` ends, one byte at a time, in constant amortised time (Knuth,
-// Morris, Pratt). With newlines the match also takes all line feeds right before the text; `text`
-// then contains none itself. `text` is not empty.
+// Morris, Pratt). With newlines the match also takes the line feeds right before the text, except
+// one that broke off an earlier match ("<\n</think>": the library keeps it); `text` then contains
+// none itself. `text` is not empty.
 class StreamPattern {
  public:
   explicit StreamPattern(std::string_view text, bool with_newlines = false);

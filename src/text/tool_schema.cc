@@ -381,9 +381,12 @@ class StrictForm {
     if (branches.as_array() == nullptr) return wrong(where + ".anyOf", "an array", branches);
     JsonArray kept;
     for (size_t i = 0; i < branches.as_array()->size(); ++i) {
-      FATHOM_ASSIGN_OR_RETURN(
-          Json branch, any((*branches.as_array())[i], where + ".anyOf[" + std::to_string(i) + "]"));
-      kept.push_back(std::move(branch));
+      const Json& branch = (*branches.as_array())[i];
+      const std::string place = where + ".anyOf[" + std::to_string(i) + "]";
+      const Json* type = branch.find("type");
+      if (type == nullptr) return invalid(place + ".type: wanted a JSON type, found none");
+      FATHOM_ASSIGN_OR_RETURN(Json form, typed(branch, *type, place));
+      kept.push_back(std::move(form));
     }
     JsonObject out = {{"anyOf", Json(std::move(kept))}};
     FATHOM_RETURN_IF_ERROR(keep_strings({"description"}, schema, where, &out));

@@ -26,7 +26,8 @@ Result<void> check_parameters_schema(const Json& schema, const std::string& wher
 //            exclusiveMaximum, multipleOf; integer the same, and every value an int64
 //   array    type, items, description
 //   boolean, null, list of scalar types: type, description
-//   anyOf, description    without type;    $ref    without type and anyOf
+//   anyOf, description    without type; each branch has one type
+//   $ref                  without type and anyOf
 // Refused: a property without any of type, anyOf and $ref; an open object; `required` that does not
 // list every property; an inner object without properties; a whole that is not an object.
 // `parameters` null stands for an object without properties.
