@@ -146,8 +146,10 @@ TEST(ChatRequest, RefusesToolsOfAnotherForm) {
        with_user("\"tools\":[" + std::string(kTool) + R"(],"tool_choice":"required")")},
   });
   EXPECT_TRUE(parse_chat_request(with_user(R"("tool_choice":"required")")));
-  EXPECT_TRUE(parse_chat_request(with_user(
-      R"("tool_choice":"none","tools":[{"type":"function","function":{"name":"f","parameters":{}}}])")));
+  const std::string unchecked =
+      R"("tools":[{"type":"function","function":{"name":"f","parameters":{}}}])";
+  EXPECT_FALSE(parse_chat_request(with_user(unchecked)));
+  EXPECT_TRUE(parse_chat_request(with_user(unchecked + R"(,"tool_choice":"none")")));
 }
 
 TEST(ChatRequest, RefusesOtherMembersOfAnotherForm) {

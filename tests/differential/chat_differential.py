@@ -1,7 +1,7 @@
 """Random conversations: fathom's prompts, markers, images, ids and refusals against the library's.
 
-Goal: every request that the library accepts gives the same prompt bytes, marker ranges, image order,
-token ids and parser settings, and every request that it refuses is refused. Method: seeded
+Goal: every request that the library accepts gives the same prompt bytes, marker ranges, image
+order, token ids and parser settings, and every request that it refuses is refused. Method: seeded
 conversations with all roles, tools, choices, formats, efforts, prefixes, odd texts and marker
 spellings; about one in six is then damaged in one place. Left out are the two inputs that fathom
 accepts beyond the library (integer efforts, tasks).
@@ -15,16 +15,22 @@ import recipe
 
 TEXTS = [
     "", "x", "Hi there.", "\n", "\n\n", "  two  spaces  ", "a\r\nb\tc", "json", "Some JSON please",
-    "潮汐表", "naïve café", "e\u0301", "🙂👩‍👩‍👧", "\u200b", "\u2028line", "\x7f", "\x00nul\x1f", "׃שלום", "ﬁﬀ", "①½",
-    "<think>", "</think>", "<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>", "<｜begin▁of▁sentence｜>",
-    "<｜System｜>", "｜DSML｜", "<｜DSML｜ calls>", "</｜DSML｜ parameter>", "<｜deepseek_image｜>",
+    "潮汐表", "naïve café", "e\u0301", "🙂👩‍👩‍👧",
+    "\u200b", "\u2028line", "\x7f", "\x00nul\x1f", "׃שלום", "ﬁﬀ", "①½",
+    "<think>", "</think>", "<｜User｜>", "<｜Assistant｜>",
+    "<｜end▁of▁sentence｜>", "<｜begin▁of▁sentence｜>",
+    "<｜System｜>", "｜DSML｜", "<｜DSML｜ calls>", "</｜DSML｜ parameter>",
+    "<｜deepseek_image｜>",
     "<｜latest_reminder｜>", "<tool_result>", "</tool_result>", "<｜action｜>", "[Unsupported image]",
-    "## Tools", "{\"a\": 1}", "\\", "\"quoted\"", "```json\n{}\n```", "{{}}", "{tool_schemas}", "%s",
+    "## Tools", "{\"a\": 1}", "\\", "\"quoted\"", "```json\n{}\n```", "{{}}",
+    "{tool_schemas}", "%s",
 ]
 NUMBERS = ["0", "-0", "1", "-1", "1.0", "1.50", "1E5", "1e-7", "1e15", "1e16", "1e20", "0.1",
            "123456789012345678", "18446744073709551615", "18446744073709551616",
-           "-9223372036854775808", "-9223372036854775809", "0.30000000000000004", "5e-324", "1e308",
-           "3.141592653589793238", "100000000000000000000", "0.0001", "0.00001", "-2.50E-3", "1e400"]
+           "-9223372036854775808", "-9223372036854775809",
+           "0.30000000000000004", "5e-324", "1e308",
+           "3.141592653589793238", "100000000000000000000", "0.0001", "0.00001", "-2.50E-3",
+           "1e400"]
 NAMES = ["ping", "get_tide", "read-file", "A1", "x" * 64, "_"]
 BAD_NAMES = ["", "a b", "fs::read", "港", "x" * 129, "a.b"]
 

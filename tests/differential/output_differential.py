@@ -13,9 +13,11 @@ import re
 
 import recipe
 
-WORDS = ["\n", "\n\n", "</think>", "<think>", "<", "</", "<｜DSML｜", "</｜DSML｜", "｜DSML｜", " calls>",
-         "tool_calls>", " invoke name=\"", "f\"", ">", "true\">", "false\">", "x", "\"", "\\", "é",
-         "```json\n", "```\n", "\n```", "{", "[", "}", "STOP", "ST", "invoke", "丙", "\r\n", " ", "｜",
+WORDS = ["\n", "\n\n", "</think>", "<think>", "<", "</", "<｜DSML｜", "</｜DSML｜", "｜DSML｜",
+         " calls>", "tool_calls>", " invoke name=\"", "f\"", ">", "true\">", "false\">", "x",
+         "\"", "\\", "é",
+         "```json\n", "```\n", "\n```", "{", "[", "}", "STOP", "ST", "invoke", "丙", "\r\n", " ",
+         "｜",
          "</｜DSML｜ calls>", "</｜DSML｜ invoke>", "</｜DSML｜ parameter>", "<｜DSML｜ calls>\n"]
 OPENING = re.compile(r'parameter name=(?:"([^"]*)"( string="(?:true|false)">)?)?')
 SIMPLE_KEY = re.compile(r"[A-Za-z0-9_名]+\Z")
@@ -29,13 +31,15 @@ def words(rng, most):
 
 
 def prose(rng):
-    return rng.choice(["", "ok", "Let me look.", "a < b", "line\nline\n", "潮汐 丙", "\n\nHi", "STOP it",
-                       "Sure: {\"a\": [1, 2]} done", "```json\n{\"a\": 1}\n```\n"]) + words(rng, 2)
+    return rng.choice(["", "ok", "Let me look.", "a < b", "line\nline\n", "潮汐 丙", "\n\nHi",
+                       "STOP it", "Sure: {\"a\": [1, 2]} done", "```json\n{\"a\": 1}\n```\n"
+                       ]) + words(rng, 2)
 
 
 def parameter(rng, space):
     key = rng.choice(["a", "b_1", "名", "harbour"])
-    value = rng.choice(["Brest", "2", "", "{\"k\": [1]}", "a < b </x>", "say \"hi\" \\", "\x01\t\x7f",
+    value = rng.choice(["Brest", "2", "", "{\"k\": [1]}", "a < b </x>", "say \"hi\" \\",
+                        "\x01\t\x7f",
                         "two\nlines\n", "</｜DSML b", "true", words(rng, 2)])
     return '<｜DSML｜%sparameter name="%s" string="%s">%s</｜DSML｜%sparameter>\n' % (
         space, key, rng.choice(["true", "false"]), value, space)

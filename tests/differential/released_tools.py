@@ -49,7 +49,8 @@ def main():
     template = recipe.tools_template(recipe.Library())
     check_halves(template, json.loads((golden / "tools_template.json").read_text()))
     tokenizer = recipe.released_tokenizer(args.work)
-    answers = recipe.drive(args, [{"render": case["request"]} for case in cases], template, tokenizer)
+    jobs = [{"render": case["request"]} for case in cases]
+    answers = recipe.drive(args, jobs, template, tokenizer)
     failed = 0
     for case, answer in zip(cases, answers):
         for fault in [answer["error"]] if "error" in answer else faults(case, answer):
