@@ -1,0 +1,112 @@
+#include "apps/common.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+
+namespace fathom {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The first folder below models/ that holds a model, where models/ is looked for from the program
+// upwards, so that a clone and an installed tree both work.
+Result<std::string> shipped_model() {
+  std::error_code code;
+  for (fs::path at = fs::read_symlink("/proc/self/exe", code).parent_path(); at.has_relative_path();
+       at = at.parent_path()) {
+    if (!fs::is_directory(at / "models", code)) continue;
+    std::vector<std::string> found;
+    for (const auto& entry : fs::directory_iterator(at / "models", code)) {
+      if (fs::exists(entry.path() / "config.json", code)) found.push_back(entry.path().string());
+    }
+    std::sort(found.begin(), found.end());
+    if (!found.empty()) return found.front();
+  }
+  return not_found("model: wanted a folder named by -m, found no models/ beside the program");
+}
+
+}  // namespace
+
+void ModelFlags::add_to(CLI::App& app) {
+  app.add_option("-m,--model", model, "Model folder (default: the model in models/)");
+  app.add_option("--backend", backend, "Where to compute")
+      ->check(CLI::IsMember({"auto", "cpu"}))
+      ->capture_default_str();
+  app.add_option("--threads", threads, "CPU threads, 0: one for each hardware thread")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  app.add_option("--context", context, "Tokens that a sequence may hold")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->capture_default_str();
+  app.add_option("--mode", mode, "Schedule: every layer over every row, or as deployed")
+      ->check(CLI::IsMember({"exact", "deploy"}))
+      ->capture_default_str();
+  app.add_option("--restore", restore, "How windows are rebuilt after a rewind")
+      ->check(CLI::IsMember({"exact", "bounded"}))
+      ->capture_default_str();
+  app.add_option("--index-scores", index_scores, "Rounding of index scores")
+      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->capture_default_str();
+}
+
+RestoreGrade ModelFlags::restore_grade() const {
+  return restore == "exact" ? RestoreGrade::kExact : RestoreGrade::kBounded;
+}
+
+void OutputFlags::add_to(CLI::App& app) {
+  app.add_flag("--json", json, "Print one JSON object");
+  app.add_flag("--quiet", quiet, "No progress and no notes on standard error");
+  app.add_flag("--progress", progress, "Show progress also where standard error is no terminal");
+}
+
+bool OutputFlags::show_progress() const { return !quiet && (progress || ::isatty(2) != 0); }
+
+Result<std::string> model_path(const std::string& flag) {
+  return flag.empty() ? shipped_model() : Result<std::string>(flag);
+}
+
+Result<std::unique_ptr<Ops>> open_backend(const ModelFlags& flags) {
+  const BackendKind kind = flags.backend == "cpu" ? BackendKind::kCpu : BackendKind::kAuto;
+  return make_backend({.kind = kind, .n_threads = flags.threads});
+}
+
+Result<Session> open_session(const ModelFlags& flags, bool need_tokenizer, RunnerOptions asked) {
+  const IndexScores scores = flags.index_scores == "bf16" ? IndexScores::kBf16 : IndexScores::kF32;
+  Session session;
+  FATHOM_ASSIGN_OR_RETURN(const std::string path, model_path(flags.model));
+  FATHOM_ASSIGN_OR_RETURN(session.loaded, load_model(path, {.model = {.index_scores = scores},
+                                                            .need_tokenizer = need_tokenizer}));
+  FATHOM_ASSIGN_OR_RETURN(session.ops, open_backend(flags));
+  asked.schedule = flags.mode == "exact" ? Schedule::kExact : Schedule::kDeploy;
+  asked.context = flags.context;
+  FATHOM_ASSIGN_OR_RETURN(session.runner, Runner::make(*session.loaded.model, *session.ops, asked));
+  return session;
+}
+
+int fail(const Error& error) {
+  std::fprintf(stderr, "fathom: %s\n", error.message.c_str());
+  return 1;
+}
+
+void print_json(const boost::json::value& value) {
+  std::cout << boost::json::serialize(value) << "\n" << std::flush;
+}
+
+Result<std::string> read_standard_input(uint64_t max_bytes) {
+  std::string text;
+  char piece[65536];
+  while (const size_t n = std::fread(piece, 1, sizeof(piece), stdin)) {
+    text.append(piece, n);
+    if (text.size() <= max_bytes) continue;
+    return exhausted("standard input: wanted at most " + std::to_string(max_bytes) + " bytes");
+  }
+  if (std::ferror(stdin) != 0) return io_error("standard input: cannot read");
+  return text;
+}
+
+}  // namespace fathom

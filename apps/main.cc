@@ -1,0 +1,44 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "apps/verb.h"
+#include "ops/backends.h"
+
+namespace {
+
+std::string version_text() {
+  std::string text = std::string("fathom ") + FATHOM_VERSION + "\ncommit " + FATHOM_COMMIT +
+                     "\ncompiler " + __VERSION__ + "\nbackends";
+  for (const std::string& name : fathom::available_backends()) text += "\n  " + name;
+  return text;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("fathom: an engine for the DeepSeek-V4.1-Flash architecture", "fathom");
+  app.set_version_flag("--version", version_text());
+  app.require_subcommand(1);
+  app.set_help_all_flag("--help-all", "Show the options of all verbs");
+
+  std::vector<std::unique_ptr<fathom::Verb>> verbs;
+  for (auto* make : {fathom::make_run, fathom::make_tokenize, fathom::make_check}) {
+    verbs.push_back(make());
+    CLI::App* verb = app.add_subcommand(verbs.back()->name(), verbs.back()->help());
+    verb->set_config("--config", "", "Read options from a TOML file, keys named as the flags");
+    verb->get_formatter()->column_width(34);
+    verbs.back()->add_options(*verb);
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& done) {  // --help, --version
+    return app.exit(done);
+  } catch (const CLI::ParseError& error) {
+    std::fprintf(stderr, "fathom: usage: %s; see fathom --help\n", error.what());
+    return 2;
+  }
+  for (const auto& verb : verbs) {
+    if (app.got_subcommand(verb->name())) return verb->run();
+  }
+  return 2;
+}

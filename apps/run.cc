@@ -1,0 +1,117 @@
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "apps/common.h"
+#include "apps/generation_flags.h"
+#include "apps/progress.h"
+#include "apps/verb.h"
+#include "base/file.h"
+
+namespace fathom {
+namespace {
+
+constexpr uint64_t kMaxPromptBytes = uint64_t{1} << 28;
+
+class RunVerb final : public Verb {
+ public:
+  const char* name() const override { return "run"; }
+  const char* help() const override { return "Complete a prompt"; }
+
+  void add_options(CLI::App& app) override {
+    auto* source = app.add_option_group("prompt", "One of (default: standard input)");
+    source->add_option("-p,--prompt", text_, "Prompt text");
+    source->add_option("-f,--file", file_, "Read the prompt from a file");
+    source->add_option("--ids", ids_, "Token ids")->delimiter(',');
+    source->require_option(0, 1);
+    generation_.add_to(app);
+    flags_.add_to(app);
+    output_.add_to(app);
+  }
+
+  int run() override {
+    const Result<void> done = complete();
+    return done ? 0 : fail(done.error());
+  }
+
+ private:
+  Result<void> complete() {
+    std::string text = text_;
+    if (ids_.empty() && text.empty()) {
+      FATHOM_ASSIGN_OR_RETURN(text, file_.empty() ? read_standard_input(kMaxPromptBytes)
+                                                  : read_file(file_, kMaxPromptBytes));
+    }
+    FATHOM_ASSIGN_OR_RETURN(Session session, open_session(flags_, ids_.empty(), {}));
+    const Tokenizer* tokenizer = session.loaded.tokenizer ? &*session.loaded.tokenizer : nullptr;
+    FATHOM_ASSIGN_OR_RETURN(Sequence sequence, session.runner->open());
+    FATHOM_RETURN_IF_ERROR(session.runner->append(sequence, prompt_ids(session, text)));
+
+    ProgressLine progress(output_.show_progress(), "prefill", "tokens");
+    const GenerateEvents events = {
+        .prefill = [&](int64_t done, int64_t all) { return progress.update(done, all), true; },
+        .text =
+            [&](std::string_view piece) {
+              progress.clear();
+              if (!output_.json) std::cout << piece << std::flush;
+              return true;
+            }};
+    FATHOM_ASSIGN_OR_RETURN(const Generated result,
+                            generate(*session.runner, sequence, tokenizer,
+                                     generation_.options(session.loaded.model->config()), events));
+    progress.clear();
+    print(result, tokenizer != nullptr);
+    return {};
+  }
+
+  // A raw prompt begins as every text does in training: with BOS.
+  std::vector<int32_t> prompt_ids(const Session& session, const std::string& text) const {
+    if (!ids_.empty()) return ids_;
+    const auto bos = static_cast<int32_t>(session.loaded.model->config().bos_token_id);
+    std::vector<int32_t> ids = {bos};
+    const auto encoded = session.loaded.tokenizer->encode(text, AddedTokens::kMatch);
+    if (!encoded.empty() && encoded.front() == bos) return encoded;
+    ids.insert(ids.end(), encoded.begin(), encoded.end());
+    return ids;
+  }
+
+  void print(const Generated& result, bool has_text) const {
+    if (output_.json) return print_json(to_json(result));
+    if (has_text) {
+      std::cout << "\n" << std::flush;
+      return;
+    }
+    for (size_t i = 0; i < result.ids.size(); ++i) {
+      std::cout << (i == 0 ? "" : ",") << result.ids[i];
+    }
+    std::cout << "\n" << std::flush;
+  }
+
+  boost::json::object to_json(const Generated& result) const {
+    const auto rate = [](double n, double seconds) { return seconds > 0 ? n / seconds : 0.0; };
+    const auto n_answer = static_cast<double>(result.ids.size());
+    const auto n_prompt =
+        static_cast<double>(result.prompt_tokens - result.cached_tokens + result.replayed_tokens);
+    return {{"text", result.text},
+            {"ids", boost::json::value_from(result.ids)},
+            {"finish_reason", finish_reason_name(result.finish_reason)},
+            {"prompt_tokens", result.prompt_tokens},
+            {"completion_tokens", static_cast<int64_t>(result.ids.size())},
+            {"cached_tokens", result.cached_tokens},
+            {"replayed_tokens", result.replayed_tokens},
+            {"restore", flags_.restore},
+            {"prefill_tokens_per_s", rate(n_prompt, result.prefill_seconds)},
+            {"decode_tokens_per_s", rate(n_answer, result.decode_seconds)}};
+  }
+
+  ModelFlags flags_;
+  OutputFlags output_;
+  GenerationFlags generation_;
+  std::string text_;
+  std::string file_;
+  std::vector<int32_t> ids_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_run() { return std::make_unique<RunVerb>(); }
+
+}  // namespace fathom

@@ -1,0 +1,29 @@
+#pragma once
+
+// A verb of the command line (docs/cli.md): its options, then its work.
+
+#include <memory>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace fathom {
+
+class Verb {
+ public:
+  virtual ~Verb() = default;
+  virtual const char* name() const = 0;
+  virtual const char* help() const = 0;
+  virtual void add_options(CLI::App& app) = 0;
+  // Exit status: 0 done, 1 failed, 2 wrong usage. Failures were printed.
+  virtual int run() = 0;
+};
+
+// One each; the functions stand in the file of the verb's name.
+std::unique_ptr<Verb> make_run();
+std::unique_ptr<Verb> make_tokenize();
+std::unique_ptr<Verb> make_check();
+
+}  // namespace fathom
