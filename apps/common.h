@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "engine/load.h"
 #include "engine/runner.h"
+#include "ops/backends.h"
 
 namespace CLI {
 class App;

@@ -64,15 +64,19 @@ Result<CaseBounds> CaseBounds::read(const std::string& path) {
         bounds.logits_[std::string(name) + "/" + std::string(part)] = recorded(inner.get_object());
       }
     }
-    const json::object* forced = object_at(entry, "layer_forced_deviation_other_sum_orders");
-    if (forced == nullptr) continue;
-    for (const auto& [tensor, deviation] : *forced) {
-      if (!deviation.is_object()) continue;
-      const json::object& d = deviation.get_object();
-      bounds.layer_forced_[std::string(tensor)] = {
-          .max_abs = max_abs(&deviation),
-          .fraction = number(d.if_contains("max_fraction_of_elements_differing"))};
-    }
+    const auto read = [&](const char* key, Deviations& deviations) {
+      const json::object* recorded_ones = object_at(entry, key);
+      if (recorded_ones == nullptr) return;
+      for (const auto& [tensor, deviation] : *recorded_ones) {
+        if (!deviation.is_object()) continue;
+        const json::object& d = deviation.get_object();
+        deviations[std::string(tensor)] = {
+            .max_abs = max_abs(&deviation),
+            .fraction = number(d.if_contains("max_fraction_of_elements_differing"))};
+      }
+    };
+    read("layer_forced_deviation_other_sum_orders", bounds.layer_forced_);
+    read("tensor_deviation_other_sum_orders", bounds.free_running_);
   }
   return bounds;
 }
@@ -90,6 +94,12 @@ double CaseBounds::logits(const std::string& case_name, const std::string& part)
     recorded = std::max(recorded, find(case_name.substr(0, case_name.size() - suffix.size())));
   }
   return std::max(1e-3, 4 * recorded);
+}
+
+Bound CaseBounds::free_running(std::string_view name) const {
+  const auto it = free_running_.find(name);
+  if (it == free_running_.end()) return {};
+  return {.absolute = std::max(1e-3, 4 * it->second.max_abs), .ulps = 2};
 }
 
 Bound CaseBounds::layer_forced(std::string_view name, bool is_float32) const {

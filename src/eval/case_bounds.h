@@ -26,6 +26,9 @@ class CaseBounds {
   double logits(const std::string& case_name, const std::string& part = "") const;
   // An intermediate of a layer that was started from stored inputs; `name` without the layer.
   Bound layer_forced(std::string_view name, bool is_float32) const;
+  // The same where the caches hold what earlier rows left there running freely, so that a flipped
+  // code upstream shows: as far as the recorded free runs went.
+  Bound free_running(std::string_view name) const;
 
  private:
   struct Deviation {
@@ -34,7 +37,9 @@ class CaseBounds {
   };
 
   std::map<std::string, double> logits_;  // "case" or "case/part": largest recorded deviation
-  std::map<std::string, Deviation, std::less<>> layer_forced_;
+  using Deviations = std::map<std::string, Deviation, std::less<>>;
+  Deviations layer_forced_;
+  Deviations free_running_;
 };
 
 }  // namespace fathom

@@ -40,11 +40,12 @@ class CaseRun {
   Result<std::unique_ptr<Runner>> make_runner(Schedule schedule, int64_t context);
   std::vector<int32_t> tokens(const std::string& prefix = "") const;
   Numbers numbers(const std::string& name) const { return to_numbers(*file_.get(name)); }
+  Result<void> require_pairs() const;
   void count_ties();
 
   void compare_logits(const std::string& name, const Numbers& got, const Numbers& want,
                       double bound);
-  void compare_forced(const std::string& prefix);
+  void compare_forced(const std::string& prefix, bool free_caches);
   void compare_ids(const std::string& name, const Numbers& got, const Numbers& want,
                    int64_t want_columns);
   void compare_row_ids(const std::string& prefix, int64_t row, int64_t n_rows, int64_t got_row);
@@ -152,7 +153,7 @@ void CaseRun::compare_ids(const std::string& name, const Numbers& got, const Num
 }
 
 // Every stored intermediate below `prefix` against what the probe saw.
-void CaseRun::compare_forced(const std::string& prefix) {
+void CaseRun::compare_forced(const std::string& prefix, bool free_caches) {
   for (const StoredTensor& stored : file_.tensors()) {
     if (!stored.name.starts_with(prefix)) continue;
     const std::string name = stored.name.substr(prefix.size());
@@ -173,7 +174,9 @@ void CaseRun::compare_forced(const std::string& prefix) {
                             std::to_string(got.size()));
       continue;
     }
-    const Bound bound = bounds_.layer_forced(name.substr(4), stored.view.dtype == DType::kF32);
+    const std::string what = name.substr(4);
+    const Bound bound = free_caches ? bounds_.free_running(what)
+                                    : bounds_.layer_forced(what, stored.view.dtype == DType::kF32);
     double worst = 0;
     int64_t n_different = 0;
     for (size_t i = 0; i < want.size(); ++i) {
@@ -223,7 +226,32 @@ void CaseRun::compare_row_ids(const std::string& prefix, int64_t row, int64_t n_
   }
 }
 
+// Every stored prompt has logits of the model's vocabulary.
+Result<void> CaseRun::require_pairs() const {
+  const int64_t vocab_size = model_.config().text_config.vocab_size;
+  for (const StoredTensor& stored : file_.tensors()) {
+    const bool is_prompt = stored.name == "tokens" || stored.name.ends_with(".tokens");
+    const bool needs_logits = is_prompt && !name_.starts_with("decode_full");
+    if (is_prompt && (stored.view.dtype != DType::kI32 || stored.view.elements() == 0)) {
+      return invalid("case " + name_ + ": " + stored.name + ": wanted I32 ids, found " +
+                     describe_tensor(stored.view.dtype, {stored.view.shape.data(),
+                                                         static_cast<size_t>(stored.view.rank)}));
+    }
+    if (!needs_logits) continue;
+    const std::string name = stored.name.substr(0, stored.name.size() - 6) + "logits";
+    const StoredTensor* logits = file_.find(name);
+    if (logits == nullptr || logits->view.rank < 1 || logits->view.elements() == 0 ||
+        logits->view.dim(logits->view.rank - 1) != vocab_size) {
+      return invalid("case " + name_ + ": " + name + ": wanted rows of " +
+                     std::to_string(vocab_size) + " values, found " +
+                     (logits == nullptr ? "none" : shape_text(logits->view)));
+    }
+  }
+  return {};
+}
+
 Result<void> CaseRun::run() {
+  FATHOM_RETURN_IF_ERROR(require_pairs());
   count_ties();
   if (file_.find("tokens") == nullptr) {
     const bool replay = name_.starts_with("replay");
@@ -303,7 +331,7 @@ Result<void> CaseRun::force_layers(Runner& runner) {
   ops_.set_probe(&probe_);
   runner.step({&item, 1});
   ops_.set_probe(nullptr);
-  compare_forced("");
+  compare_forced("", false);
   runner.close(sequence);
   return {};
 }
@@ -400,7 +428,7 @@ Result<void> CaseRun::run_decode_full() {
     FATHOM_RETURN_IF_ERROR(runner->prefill(sequence));
     ops_.set_probe(nullptr);
     probe_ = std::move(probe);
-    compare_forced(prefix);
+    compare_forced(prefix, true);
   }
   return {};
 }
