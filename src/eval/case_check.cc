@@ -463,7 +463,7 @@ Result<void> CaseRun::run_replay() {
         if (!window.name.starts_with(prefix) || !window.name.ends_with(".window_kv")) continue;
         const std::string layer = window.name.substr(prefix.size(), 4);
         compare_logits(window.name, probe_.values().at(layer + "attn.kv"), to_numbers(window.view),
-                       bound);
+                       bounds_.free_running("attn.kv").absolute);
       }
     }
   }
