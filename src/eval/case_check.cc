@@ -13,16 +13,21 @@ namespace {
 
 using Numbers = std::vector<double>;
 
+struct StoredCase {
+  std::string name;
+  const Checkpoint& file;
+  const CaseBounds& bounds;
+};
+
 // One stored case file against one loaded model.
 class CaseRun {
  public:
-  CaseRun(std::string name, const Checkpoint& file, const Model& model, Ops& ops,
-          const CaseBounds& bounds, CaseReport& report)
-      : name_(std::move(name)),
-        file_(file),
+  CaseRun(const StoredCase& stored, const Model& model, Ops& ops, CaseReport& report)
+      : name_(stored.name),
+        file_(stored.file),
         model_(model),
         ops_(ops),
-        bounds_(bounds),
+        bounds_(stored.bounds),
         report_(report),
         probe_([](const std::string&) { return true; }) {}
 
@@ -493,7 +498,7 @@ Result<CaseReport> check_cases(const std::string& path, Ops& ops, const CaseOpti
         load_model(path, {.model = {.index_scores = scores}, .need_tokenizer = false}));
     FATHOM_ASSIGN_OR_RETURN(const Checkpoint stored, Checkpoint::open(file));
     const size_t n_problems = report.problems.size();
-    CaseRun run(name, stored, *loaded.model, ops, bounds, report);
+    CaseRun run({name, stored, bounds}, *loaded.model, ops, report);
     FATHOM_RETURN_IF_ERROR(run.run());
     ++report.cases;
     ++(report.problems.size() == n_problems ? report.passed : report.failed);

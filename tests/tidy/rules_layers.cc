@@ -13,7 +13,7 @@ namespace {
 const std::map<std::string, int>& floors() {
   static const std::map<std::string, int> kFloors = {
       {"base", 1},  {"tensor", 2}, {"text", 2},  {"ops", 3},   {"cache", 3}, {"checkpoint", 3},
-      {"model", 4}, {"engine", 5}, {"serve", 6}, {"train", 6}, {"apps", 7}};
+      {"model", 4}, {"engine", 5}, {"serve", 6}, {"train", 6}, {"eval", 6},  {"apps", 7}};
   return kFloors;
 }
 
