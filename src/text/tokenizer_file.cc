@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <numeric>
 #include <optional>
 #include <unordered_map>
 
@@ -34,7 +35,11 @@ class Reader {
   // How a vocabulary entry comes about.
   enum class Origin : uint8_t { kUnknown, kByte, kMerge, kAdded };
 
-  Result<void> put(TokenId id, std::string bytes, const std::string& where);
+  // The id of an entry as model.vocab writes it, or kNoToken.
+  TokenId find_entry(std::string_view symbols) const;
+  // Messages are rare and entries many, so `where` is a function.
+  template <typename Where>
+  Result<void> put(TokenId id, std::string bytes, const Where& where);
   Result<void> read_added_token(const json::value& value, size_t index);
   Result<Merge> read_merge(const json::value& value, size_t index);
   Result<TokenId> merge_part(std::string_view symbols, size_t index, std::string_view which) const;
@@ -43,16 +48,22 @@ class Reader {
 
   JsonSource source_;
   TokenizerFile file_;
-  std::unordered_map<std::string_view, TokenId> id_of_entry_;  // keys: model.vocab as written
-  std::vector<bool> taken_;                                    // by id
-  std::vector<Origin> origin_;                                 // by id
+  const json::object* vocab_ = nullptr;  // model.vocab; its ids are checked
+  std::vector<bool> taken_;              // by id
+  std::vector<Origin> origin_;           // by id
 };
 
 // A file of n entries can only have ids below n without a hole; the bound keeps a wild id from
 // asking for memory before the hole is found.
 constexpr int64_t kIdMax = (int64_t{1} << 24) - 1;
 
-Result<void> Reader::put(TokenId id, std::string bytes, const std::string& where) {
+TokenId Reader::find_entry(std::string_view symbols) const {
+  const json::value* id = vocab_->if_contains(symbols);
+  return id == nullptr ? kNoToken : static_cast<TokenId>(id->get_int64());
+}
+
+template <typename Where>
+Result<void> Reader::put(TokenId id, std::string bytes, const Where& where) {
   const auto index = static_cast<size_t>(id);
   if (index >= taken_.size()) {
     taken_.resize(index + 1);
@@ -61,7 +72,7 @@ Result<void> Reader::put(TokenId id, std::string bytes, const std::string& where
   }
   if (taken_[index]) {
     return source_.error(
-        where, fmt::format("id {} is already that of {}", id, quote(file_.token_bytes[index])));
+        where(), fmt::format("id {} is already that of {}", id, quote(file_.token_bytes[index])));
   }
   taken_[index] = true;
   file_.token_bytes[index] = std::move(bytes);
@@ -70,24 +81,28 @@ Result<void> Reader::put(TokenId id, std::string bytes, const std::string& where
 
 Result<void> Reader::read_vocabulary(const json::object& model) {
   FATHOM_ASSIGN_OR_RETURN(const json::object* vocab, source_.object(model, "model", "vocab"));
-  id_of_entry_.reserve(vocab->size());
   for (const auto& item : *vocab) {
     const std::string_view entry{item.key().data(), item.key().size()};
-    const std::string where = "model.vocab[" + quote(entry) + "]";
-    FATHOM_ASSIGN_OR_RETURN(const int64_t id, source_.integer(item.value(), where, 0, kIdMax));
-    if (entry.empty())
-      return source_.error(where, "the entry is empty, wanted at least one symbol");
+    const auto where = [&] { return "model.vocab[" + quote(entry) + "]"; };
+    const int64_t* id = item.value().if_int64();
+    if (id == nullptr || *id < 0 || *id > kIdMax) {
+      return source_.integer(item.value(), where(), 0, kIdMax).error();
+    }
+    if (entry.empty()) {
+      return source_.error(where(), "the entry is empty, wanted at least one symbol");
+    }
     // An entry outside the byte alphabet can only be an added token, whose bytes are its text.
-    const std::optional<std::string> bytes = symbols_to_bytes(entry);
+    std::optional<std::string> bytes = symbols_to_bytes(entry);
+    const bool is_byte = bytes && bytes->size() == 1;
     FATHOM_RETURN_IF_ERROR(
-        put(static_cast<TokenId>(id), bytes ? *bytes : std::string(entry), where));
-    if (bytes && bytes->size() == 1) origin_[id] = Origin::kByte;
-    id_of_entry_.emplace(entry, static_cast<TokenId>(id));
+        put(static_cast<TokenId>(*id), bytes ? std::move(*bytes) : std::string(entry), where));
+    if (is_byte) origin_[*id] = Origin::kByte;
   }
+  vocab_ = vocab;
   for (int byte = 0; byte < 256; ++byte) {
     std::string symbol;
     utf8_append(&symbol, byte_symbol(static_cast<uint8_t>(byte)));
-    if (id_of_entry_.contains(symbol)) continue;
+    if (find_entry(symbol) != kNoToken) continue;
     return source_.error("model.vocab", fmt::format("byte 0x{:02X} (symbol {}) is missing, wanted "
                                                     "all 256 bytes",
                                                     byte, quote(symbol)));
@@ -107,12 +122,12 @@ Result<void> Reader::read_added_token(const json::value& value, size_t index) {
   }
   if (content.empty()) return source_.error(where + ".content", "is empty");
   AddedToken added{static_cast<TokenId>(id), std::string(content), special};
-  const auto entry = id_of_entry_.find(content);
-  if (entry == id_of_entry_.end()) {
-    FATHOM_RETURN_IF_ERROR(put(added.id, added.content, where));
-  } else if (entry->second != id) {
+  const TokenId entry = find_entry(content);
+  if (entry == kNoToken) {
+    FATHOM_RETURN_IF_ERROR(put(added.id, added.content, [&] { return where; }));
+  } else if (entry != id) {
     return source_.error(where, fmt::format("id {} of {} differs from its id {} in model.vocab", id,
-                                            quote(content), entry->second));
+                                            quote(content), entry));
   } else if (file_.token_bytes[id] != content) {
     return source_.error(
         where + ".content",
@@ -155,19 +170,20 @@ Result<void> Reader::check_ids() const {
 
 Result<std::pair<std::string_view, std::string_view>> Reader::merge_parts(const json::value& value,
                                                                           size_t index) const {
-  const std::string where = fmt::format("model.merges[{}]", index);
   if (const json::string* text = value.if_string()) {
     const std::string_view both{text->data(), text->size()};
     const size_t space = both.find(' ');
     if (space == both.npos || both.find(' ', space + 1) != both.npos) {
-      return source_.error(where, quote(both) + " is not two parts with one space between them");
+      return source_.error(fmt::format("model.merges[{}]", index),
+                           quote(both) + " is not two parts with one space between them");
     }
     return std::pair{both.substr(0, space), both.substr(space + 1)};
   }
   const json::array* parts = value.if_array();
   if (parts == nullptr || parts->size() != 2 || !(*parts)[0].is_string() ||
       !(*parts)[1].is_string()) {
-    return source_.error(where, "is neither \"a b\" nor [\"a\", \"b\"]");
+    return source_.error(fmt::format("model.merges[{}]", index),
+                         "is neither \"a b\" nor [\"a\", \"b\"]");
   }
   const auto view = [](const json::value& v) {
     return std::string_view{v.get_string().data(), v.get_string().size()};
@@ -177,12 +193,10 @@ Result<std::pair<std::string_view, std::string_view>> Reader::merge_parts(const 
 
 Result<TokenId> Reader::merge_part(std::string_view symbols, size_t index,
                                    std::string_view which) const {
-  const std::string where = fmt::format("model.merges[{}]", index);
-  const auto entry = id_of_entry_.find(symbols);
-  if (entry == id_of_entry_.end()) {
-    return source_.error(where, fmt::format("{} {} is not in model.vocab", which, quote(symbols)));
-  }
-  return entry->second;
+  const TokenId id = find_entry(symbols);
+  if (id != kNoToken) return id;
+  return source_.error(fmt::format("model.merges[{}]", index),
+                       fmt::format("{} {} is not in model.vocab", which, quote(symbols)));
 }
 
 Result<Merge> Reader::read_merge(const json::value& value, size_t index) {
@@ -208,20 +222,21 @@ Result<Merge> Reader::read_merge(const json::value& value, size_t index) {
 Result<void> Reader::read_merges(const json::object& model) {
   FATHOM_ASSIGN_OR_RETURN(const json::array* merges, source_.array(model, "model", "merges"));
   file_.merges.reserve(merges->size());
-  std::unordered_map<uint64_t, size_t> rank_of;
-  rank_of.reserve(merges->size());
   for (size_t i = 0; i < merges->size(); ++i) {
     FATHOM_ASSIGN_OR_RETURN(const Merge merge, read_merge((*merges)[i], i));
-    const uint64_t key =
-        (static_cast<uint64_t>(merge.left) << 32) | static_cast<uint32_t>(merge.right);
-    const auto [first, is_new] = rank_of.emplace(key, i);
-    if (!is_new) {
-      return source_.error(fmt::format("model.merges[{}]", i),
-                           fmt::format("repeats model.merges[{}]", first->second));
-    }
     file_.merges.push_back(merge);
   }
-  return {};
+  // A pair that stands twice would have two ranks.
+  std::vector<uint32_t> by_pair(merges->size());
+  std::iota(by_pair.begin(), by_pair.end(), 0);
+  const auto pair_of = [&](uint32_t i) {
+    return std::pair(file_.merges[i].left, file_.merges[i].right);
+  };
+  std::ranges::stable_sort(by_pair, {}, pair_of);
+  const auto twice = std::ranges::adjacent_find(by_pair, {}, pair_of);
+  if (twice == by_pair.end()) return {};
+  return source_.error(fmt::format("model.merges[{}]", twice[1]),
+                       fmt::format("repeats model.merges[{}]", twice[0]));
 }
 
 Result<void> Reader::check_reachable() const {
