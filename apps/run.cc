@@ -92,7 +92,7 @@ class RunVerb final : public Verb {
         static_cast<double>(result.prompt_tokens - result.cached_tokens + result.replayed_tokens);
     return {{"text", result.text},
             {"ids", boost::json::value_from(result.ids)},
-            {"finish_reason", finish_reason_name(result.finish_reason)},
+            {"finish_reason", stop_reason_name(result.stop_reason)},
             {"prompt_tokens", result.prompt_tokens},
             {"completion_tokens", static_cast<int64_t>(result.ids.size())},
             {"cached_tokens", result.cached_tokens},

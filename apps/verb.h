@@ -25,5 +25,6 @@ class Verb {
 std::unique_ptr<Verb> make_run();
 std::unique_ptr<Verb> make_tokenize();
 std::unique_ptr<Verb> make_check();
+std::unique_ptr<Verb> make_eval();
 
 }  // namespace fathom

@@ -64,13 +64,13 @@ std::span<const float> known_logits(const Tensor& logits, const Tokenizer* token
 
 }  // namespace
 
-const char* finish_reason_name(FinishReason reason) {
+const char* stop_reason_name(StopReason reason) {
   switch (reason) {
-    case FinishReason::kStop:
+    case StopReason::kStop:
       return "stop";
-    case FinishReason::kLength:
+    case StopReason::kLength:
       return "length";
-    case FinishReason::kCancelled:
+    case StopReason::kCancelled:
       return "cancelled";
   }
   return "?";
@@ -99,13 +99,13 @@ Result<Generated> generate(Runner& runner, Sequence& sequence, const Tokenizer* 
                               result.prompt_tokens, options.sampling)
                            .id;
     if (answer.is_stop(id)) {
-      result.finish_reason = FinishReason::kStop;
+      result.stop_reason = StopReason::kStop;
       break;
     }
     result.ids.push_back(id);
     answer.push(id);
-    if (answer.stopped()) result.finish_reason = FinishReason::kStop;
-    if (answer.cancelled()) result.finish_reason = FinishReason::kCancelled;
+    if (answer.stopped()) result.stop_reason = StopReason::kStop;
+    if (answer.cancelled()) result.stop_reason = StopReason::kCancelled;
     if (static_cast<int64_t>(sequence.tokens.size()) == runner.options().context) break;
     FATHOM_RETURN_IF_ERROR(runner.append(sequence, {&id, 1}));
     if (answer.stopped() || answer.cancelled() || result.ids.size() == max_tokens) break;

@@ -20,13 +20,13 @@ struct GenerateOptions {
   std::vector<std::string> stop;  // the answer ends before the first of these; not part of it
 };
 
-enum class FinishReason : uint8_t { kStop, kLength, kCancelled };
-const char* finish_reason_name(FinishReason reason);  // "stop", "length", "cancelled"
+enum class StopReason : uint8_t { kStop, kLength, kCancelled };
+const char* stop_reason_name(StopReason reason);  // "stop", "length", "cancelled"
 
 struct Generated {
   std::vector<int32_t> ids;  // without stop ids
   std::string text;
-  FinishReason finish_reason = FinishReason::kLength;
+  StopReason stop_reason = StopReason::kLength;
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;    // prompt tokens whose state was there already
   int64_t replayed_tokens = 0;  // rows computed again to rebuild windows

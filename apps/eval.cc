@@ -1,0 +1,249 @@
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <iostream>
+
+#include "apps/common.h"
+#include "apps/progress.h"
+#include "apps/verb.h"
+#include "eval/selection.h"
+#include "eval/text_score.h"
+#include "train/corpus/data_shards.h"
+#include "train/corpus/recall_task.h"
+
+namespace fathom {
+namespace {
+
+namespace fs = std::filesystem;
+namespace json = boost::json;
+
+struct Row {
+  std::string name;
+  Estimate estimate;
+  std::string unit;
+  std::string conditions;
+};
+
+struct HeldOutSet {
+  std::string name;
+  std::vector<std::string> documents;
+};
+
+class EvalVerb final : public Verb {
+ public:
+  const char* name() const override { return "eval"; }
+  const char* help() const override { return "Quality tables, from the packed engine"; }
+
+  void add_options(CLI::App& app) override {
+    app.add_option("--suite", suites_, "Suites: text, needle, index")
+        ->delimiter(',')
+        ->check(CLI::IsMember({"text", "needle", "index"}))
+        ->capture_default_str();
+    app.add_option("--cases", cases_,
+                   "Folder of held-out texts, *.txt.gz (default: heldout "
+                   "beside the model folder)");
+    app.add_option("--sets", sets_, "Held-out sets, by name (default: all)")->delimiter(',');
+    app.add_option("--tokens", tokens_, "Tokens of each text set at most")
+        ->transform(CLI::AsSizeValue(false))
+        ->capture_default_str();
+    app.add_option("--window", window_, "Tokens of a window of text")->capture_default_str();
+    app.add_option("--needle-context", needle_context_, "Tokens of a retrieval prompt")
+        ->capture_default_str();
+    app.add_option("--needle-facts", needle_facts_, "Facts in a prompt, 1: passkey")
+        ->capture_default_str();
+    app.add_option("--needle-cases", needle_cases_, "Retrieval prompts")->capture_default_str();
+    app.add_option("--seed", seed_, "Of the retrieval prompts")->capture_default_str();
+    flags_.context = 0;
+    flags_.add_to(app);
+    output_.add_to(app);
+  }
+
+  int run() override {
+    const Result<void> done = run_suites();
+    if (!done) return fail(done.error());
+    print();
+    return 0;
+  }
+
+ private:
+  Result<void> run_suites() {
+    flags_.mode = "exact";
+    FATHOM_ASSIGN_OR_RETURN(path_, model_path(flags_.model));
+    FATHOM_RETURN_IF_ERROR(read_sets());
+    for (const std::string& suite : suites_) {
+      if (suite == "text") FATHOM_RETURN_IF_ERROR(run_text());
+      if (suite == "needle") FATHOM_RETURN_IF_ERROR(run_needle());
+      if (suite == "index") FATHOM_RETURN_IF_ERROR(run_index());
+    }
+    return {};
+  }
+
+  Result<void> read_sets() {
+    const fs::path folder =
+        cases_.empty() ? fs::path(path_).parent_path() / "heldout" : fs::path(cases_);
+    std::error_code code;
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::directory_iterator(folder, code)) {
+      if (entry.path().extension() == ".gz") files.push_back(entry.path());
+    }
+    std::sort(files.begin(), files.end());
+    for (const fs::path& file : files) {
+      const std::string name = file.stem().stem().string();
+      const bool wanted =
+          sets_.empty() || std::find(sets_.begin(), sets_.end(), name) != sets_.end();
+      if (!wanted) continue;
+      FATHOM_ASSIGN_OR_RETURN(auto documents, train::read_held_out(file.string()));
+      held_out_.push_back({.name = name, .documents = std::move(documents)});
+    }
+    if (!held_out_.empty()) return {};
+    return not_found(folder.string() + ": wanted held-out texts (*.txt.gz), found none" +
+                     (sets_.empty() ? "" : " of the named sets"));
+  }
+
+  Result<Session> open(int64_t context, int64_t logit_rows) {
+    ModelFlags flags = flags_;
+    flags.context = context;
+    return open_session(flags, true, {.max_rows = context, .max_logit_rows = logit_rows});
+  }
+
+  // The documents of a set as one stream, an end token behind each, cut to --tokens.
+  std::vector<int32_t> stream_of(const HeldOutSet& set, const Session& session) const {
+    std::vector<int32_t> ids;
+    for (const std::string& document : set.documents) {
+      const auto encoded = session.loaded.tokenizer->encode(document, AddedTokens::kIgnore);
+      ids.insert(ids.end(), encoded.begin(), encoded.end());
+      ids.push_back(static_cast<int32_t>(session.loaded.model->config().eos_token_id));
+      if (static_cast<int64_t>(ids.size()) > tokens_) break;
+    }
+    ids.resize(std::min(ids.size(), static_cast<size_t>(tokens_) + 1));
+    return ids;
+  }
+
+  Result<Estimate> score(Session& session, const HeldOutSet& set, const std::string& what) {
+    ProgressLine line(output_.show_progress(), what + " " + set.name, "tokens");
+    return bits_per_byte(*session.runner, *session.loaded.tokenizer, stream_of(set, session),
+                         {.window_tokens = window_,
+                          .progress = [&](int64_t done, int64_t all) { line.update(done, all); }});
+  }
+
+  std::string text_conditions() const {
+    return "windows of " + std::to_string(window_) + " tokens, at most " + std::to_string(tokens_) +
+           " tokens, packed FP4/FP8 weights and caches";
+  }
+
+  Result<void> run_text() {
+    FATHOM_ASSIGN_OR_RETURN(Session session, open(window_, window_));
+    for (const HeldOutSet& set : held_out_) {
+      FATHOM_ASSIGN_OR_RETURN(const Estimate estimate, score(session, set, "text"));
+      rows_.push_back({.name = "text/" + set.name,
+                       .estimate = estimate,
+                       .unit = "bits_per_byte",
+                       .conditions = text_conditions()});
+    }
+    return {};
+  }
+
+  Result<void> run_index() {
+    FATHOM_ASSIGN_OR_RETURN(Session session, open(window_, window_));
+    const std::pair<Selection, const char*> kinds[] = {{Selection::kIndexer, "indexer"},
+                                                       {Selection::kOracle, "oracle"},
+                                                       {Selection::kRecent, "recent"}};
+    for (const HeldOutSet& set : held_out_) {
+      for (const auto& [selection, kind] : kinds) {
+        SelectionProbe probe(*session.loaded.model, selection);
+        session.ops->set_probe(selection == Selection::kIndexer ? nullptr : &probe);
+        Result<Estimate> estimate = score(session, set, kind);
+        session.ops->set_probe(nullptr);
+        if (!estimate) return estimate.error();
+        rows_.push_back(
+            {.name = "index/" + set.name + "/" + kind,
+             .estimate = *estimate,
+             .unit = "bits_per_byte",
+             .conditions = text_conditions() + ", selection of " +
+                           std::to_string(session.loaded.model->config().text_config.index_topk) +
+                           " entries by " + kind});
+      }
+    }
+    return {};
+  }
+
+  // Filler comes from the first set whose name says documentation, else from the first.
+  const HeldOutSet& filler_set() const {
+    for (const HeldOutSet& set : held_out_) {
+      if (set.name.find("postgresql") != std::string::npos) return set;
+    }
+    return held_out_.front();
+  }
+
+  Result<void> run_needle() {
+    FATHOM_ASSIGN_OR_RETURN(Session session, open(needle_context_ + 8, 1));
+    const Tokenizer& tokenizer = *session.loaded.tokenizer;
+    const train::Filler filler(tokenizer, filler_set().documents);
+    ProgressLine line(output_.show_progress(), "needle", "prompts");
+    int64_t n_right = 0;
+    for (int64_t i = 0; i < needle_cases_; ++i) {
+      const train::NeedleCase needle =
+          train::needle_case(tokenizer, filler,
+                             {.context_tokens = static_cast<int>(needle_context_),
+                              .n_facts = static_cast<int>(needle_facts_),
+                              .seed = seed_ + static_cast<uint64_t>(i)});
+      FATHOM_ASSIGN_OR_RETURN(Sequence sequence, session.runner->open());
+      FATHOM_RETURN_IF_ERROR(session.runner->append(sequence, needle.prompt));
+      FATHOM_ASSIGN_OR_RETURN(const Generated answer,
+                              generate(*session.runner, sequence, &tokenizer,
+                                       {.max_tokens = static_cast<int64_t>(needle.answer.size()),
+                                        .sampling = {.temperature = 0}},
+                                       {}));
+      n_right += answer.ids == needle.answer;
+      session.runner->close(sequence);
+      line.update(i + 1, needle_cases_);
+    }
+    rows_.push_back({.name = "needle/" + std::to_string(needle_context_),
+                     .estimate = share_estimate(n_right, needle_cases_),
+                     .unit = "share",
+                     .conditions = std::to_string(needle_facts_) +
+                                   " facts, five digits, greedy, filler " + filler_set().name});
+    return {};
+  }
+
+  void print() const {
+    json::array rows;
+    for (const Row& row : rows_) {
+      rows.push_back({{"name", row.name},
+                      {"value", row.estimate.value},
+                      {"low", row.estimate.low},
+                      {"high", row.estimate.high},
+                      {"n", row.estimate.n},
+                      {"unit", row.unit},
+                      {"conditions", row.conditions}});
+    }
+    if (output_.json) return print_json(json::object{{"rows", rows}});
+    for (const Row& row : rows_) {
+      char line[256];
+      std::snprintf(line, sizeof(line), "%-32s %8.4f  [%.4f, %.4f]  n %lld  %s\n", row.name.c_str(),
+                    row.estimate.value, row.estimate.low, row.estimate.high,
+                    static_cast<long long>(row.estimate.n), row.unit.c_str());
+      std::cout << line;
+    }
+  }
+
+  ModelFlags flags_;
+  OutputFlags output_;
+  std::vector<std::string> suites_ = {"text", "needle", "index"};
+  std::string cases_;
+  std::vector<std::string> sets_;
+  int64_t tokens_ = 32768;
+  int64_t window_ = 2048;
+  int64_t needle_context_ = 512;
+  int64_t needle_facts_ = 1;
+  int64_t needle_cases_ = 256;
+  uint64_t seed_ = 1;
+  std::string path_;
+  std::vector<HeldOutSet> held_out_;
+  std::vector<Row> rows_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_eval() { return std::make_unique<EvalVerb>(); }
+
+}  // namespace fathom
