@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "apps/chat_prompt.h"
 #include "apps/common.h"
 #include "apps/generation_flags.h"
 #include "apps/progress.h"
@@ -14,6 +15,8 @@ constexpr uint64_t kMaxPromptBytes = uint64_t{1} << 28;
 
 class RunVerb final : public Verb {
  public:
+  RunVerb() { generation_.values.sampling.temperature = 0; }
+
   const char* name() const override { return "run"; }
   const char* help() const override { return "Complete a prompt"; }
 
@@ -23,6 +26,10 @@ class RunVerb final : public Verb {
     source->add_option("-f,--file", file_, "Read the prompt from a file");
     source->add_option("--ids", ids_, "Token ids")->delimiter(',');
     source->require_option(0, 1);
+    app.add_flag("--chat", chat_, "Apply the chat template: the prompt is a user's message");
+    app.add_option("--effort", effort_, "Reasoning effort with --chat; 0: no reasoning")
+        ->check(CLI::Range(0, 100))
+        ->capture_default_str();
     generation_.add_to(app);
     flags_.add_to(app);
     output_.add_to(app);
@@ -43,7 +50,8 @@ class RunVerb final : public Verb {
     FATHOM_ASSIGN_OR_RETURN(Session session, open_session(flags_, ids_.empty(), {}));
     const Tokenizer* tokenizer = session.loaded.tokenizer ? &*session.loaded.tokenizer : nullptr;
     FATHOM_ASSIGN_OR_RETURN(Sequence sequence, session.runner->open());
-    FATHOM_RETURN_IF_ERROR(session.runner->append(sequence, prompt_ids(session, text)));
+    FATHOM_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, prompt_ids(session, text));
+    FATHOM_RETURN_IF_ERROR(session.runner->append(sequence, prompt));
 
     ProgressLine progress(output_.show_progress(), "prefill", "tokens");
     const GenerateEvents events = {
@@ -63,8 +71,15 @@ class RunVerb final : public Verb {
   }
 
   // A raw prompt begins as every text does in training: with BOS.
-  std::vector<int32_t> prompt_ids(const Session& session, const std::string& text) const {
+  Result<std::vector<int32_t>> prompt_ids(const Session& session, const std::string& text) const {
     if (!ids_.empty()) return ids_;
+    if (chat_) {
+      ChatRequest request;
+      request.messages.push_back(user_message(text));
+      request.thinking = effort_ > 0;
+      if (effort_ > 0) request.effort = effort_;
+      return chat_ids(session.loaded, request);
+    }
     const auto bos = static_cast<int32_t>(session.loaded.model->config().bos_token_id);
     std::vector<int32_t> ids = {bos};
     const auto encoded = session.loaded.tokenizer->encode(text, AddedTokens::kMatch);
@@ -108,6 +123,8 @@ class RunVerb final : public Verb {
   std::string text_;
   std::string file_;
   std::vector<int32_t> ids_;
+  bool chat_ = false;
+  int effort_ = kEffortHigh;
 };
 
 }  // namespace

@@ -26,5 +26,7 @@ std::unique_ptr<Verb> make_run();
 std::unique_ptr<Verb> make_tokenize();
 std::unique_ptr<Verb> make_check();
 std::unique_ptr<Verb> make_eval();
+std::unique_ptr<Verb> make_chat();
+std::unique_ptr<Verb> make_prompt();
 
 }  // namespace fathom

@@ -1,0 +1,187 @@
+#include <signal.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <iostream>
+
+#include "apps/chat_prompt.h"
+#include "apps/common.h"
+#include "apps/generation_flags.h"
+#include "apps/progress.h"
+#include "apps/verb.h"
+#include "text/output_parser.h"
+
+namespace fathom {
+namespace {
+
+// Set by ctrl-C; an answer that is being written ends at the next token.
+std::atomic<bool> interrupted = false;
+
+void on_interrupt(int /*signal*/) { interrupted = true; }
+
+constexpr const char* kHelp =
+    "/help       this text\n"
+    "/reset      forget the conversation\n"
+    "/think      reason before answering, on or off\n"
+    "/effort N   1 to 100\n"
+    "/exit       leave (or ctrl-D)\n"
+    "ctrl-C stops the answer, not the program.\n";
+
+class ChatVerb final : public Verb {
+ public:
+  // The released model's settings: temperature 1, top-p 0.95.
+  ChatVerb() { generation_.values.sampling.top_p = 0.95; }
+
+  const char* name() const override { return "chat"; }
+  const char* help() const override { return "Talk in a terminal; /help inside"; }
+
+  void add_options(CLI::App& app) override {
+    app.add_option("--system", system_, "System message");
+    app.add_option("--effort", request_.effort, "Reasoning effort")
+        ->check(CLI::Range(1, 100))
+        ->capture_default_str();
+    app.add_flag("!--no-think", request_.thinking, "Answer without reasoning");
+    generation_.add_to(app);
+    flags_.add_to(app);
+    output_.add_to(app);
+  }
+
+  int run() override {
+    const Result<void> done = talk();
+    return done ? 0 : fail(done.error());
+  }
+
+ private:
+  Result<void> talk() {
+    FATHOM_ASSIGN_OR_RETURN(session_, open_session(flags_, true, {}));
+    FATHOM_ASSIGN_OR_RETURN(sequence_, session_.runner->open());
+    struct sigaction action = {};
+    action.sa_handler = on_interrupt;  // without SA_RESTART: reading a line ends too
+    sigaction(SIGINT, &action, nullptr);
+    reset();
+    const bool terminal = ::isatty(0) != 0;
+    if (terminal) std::cout << "/help tells what there is.\n";
+    while (true) {
+      if (terminal) std::cout << "> " << std::flush;
+      std::string line;
+      if (!std::getline(std::cin, line)) {
+        if (!interrupted.exchange(false)) break;
+        std::cin.clear();
+        ::clearerr(stdin);
+        std::cout << "\n(/exit or ctrl-D leaves)\n";
+        continue;
+      }
+      if (line == "/exit") break;
+      if (line.empty() || command(line)) continue;
+      Result<void> done = answer(line);
+      if (done) continue;
+      if (done.error().code != ErrorCode::kCancelled) return done;
+      std::cout << "\n(stopped)\n";
+    }
+    if (terminal) std::cout << "\n";
+    return {};
+  }
+
+  void reset() {
+    request_.messages.clear();
+    if (system_.empty()) return;
+    ChatMessage message = user_message(system_);
+    message.role = Role::kSystem;
+    request_.messages.push_back(std::move(message));
+  }
+
+  // True if the line was a command.
+  bool command(const std::string& line) {
+    if (line.front() != '/') return false;
+    if (line == "/reset") {
+      reset();
+    } else if (line == "/think") {
+      request_.thinking = !request_.thinking;
+      std::cout << "reasoning " << (request_.thinking ? "on\n" : "off\n");
+    } else if (line.starts_with("/effort ")) {
+      const int effort = std::atoi(line.c_str() + 8);
+      if (effort >= 1 && effort <= 100) request_.effort = effort;
+      std::cout << "effort " << request_.effort << " (1 to 100)\n";
+    } else {
+      std::cout << kHelp;
+    }
+    return true;
+  }
+
+  // Keeps the state of what this prompt has in common with what was processed.
+  Result<void> feed(const std::vector<int32_t>& ids) {
+    const std::vector<int32_t>& old = sequence_.tokens;
+    const size_t limit = std::min({ids.size() - 1, old.size(), size_t(sequence_.length)});
+    size_t common = 0;
+    while (common < limit && ids[common] == old[common]) ++common;
+    if (common < old.size()) {
+      session_.runner->rewind(sequence_, static_cast<int64_t>(common), flags_.restore_grade());
+    }
+    return session_.runner->append(sequence_, std::span(ids).subspan(common));
+  }
+
+  Result<void> answer(const std::string& line) {
+    request_.messages.push_back(user_message(line));
+    FATHOM_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, chat_ids(session_.loaded, request_));
+    FATHOM_RETURN_IF_ERROR(feed(ids));
+    interrupted = false;
+    OutputParser parser(output_settings(request_));
+    ParsedOutput parsed;
+    const auto show = [&](const std::vector<OutputDelta>& deltas) {
+      accumulate(&parsed, deltas);
+      for (const OutputDelta& delta : deltas) print(delta);
+    };
+    ProgressLine progress(output_.show_progress(), "prefill", "tokens");
+    const GenerateEvents events = {
+        .prefill = [&](int64_t done,
+                       int64_t all) { return progress.update(done, all), !interrupted; },
+        .text =
+            [&](std::string_view piece) {
+              progress.clear();
+              show(parser.feed(piece));
+              return !interrupted && !parser.done();
+            }};
+    FATHOM_ASSIGN_OR_RETURN(const Generated result,
+                            generate(*session_.runner, sequence_, &*session_.loaded.tokenizer,
+                                     generation_.options(session_.loaded.model->config()), events));
+    show(parser.finish());
+    std::cout << (in_reasoning_ ? "\x1b[0m\n" : "\n") << std::flush;
+    in_reasoning_ = false;
+    if (result.stop_reason == StopReason::kCancelled && interrupted) std::cout << "(stopped)\n";
+    remember(parsed);
+    return {};
+  }
+
+  void remember(const ParsedOutput& parsed) {
+    ChatMessage message = user_message(parsed.content);
+    message.role = Role::kAssistant;
+    message.reasoning = parsed.reasoning.value_or("");
+    request_.messages.push_back(std::move(message));
+  }
+
+  // Reasoning is dim where standard output is a terminal.
+  void print(const OutputDelta& delta) {
+    const bool reasoning = delta.kind == OutputDelta::Kind::kReasoning;
+    const bool colour = ::isatty(1) != 0;
+    if (colour && reasoning != in_reasoning_) std::cout << (reasoning ? "\x1b[2m" : "\x1b[0m\n");
+    if (!colour && in_reasoning_ && !reasoning) std::cout << "\n";
+    in_reasoning_ = reasoning;
+    std::cout << delta.text << std::flush;
+  }
+
+  ModelFlags flags_;
+  OutputFlags output_;
+  GenerationFlags generation_;
+  std::string system_;
+  ChatRequest request_;
+  Session session_;
+  Sequence sequence_;
+  bool in_reasoning_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_chat() { return std::make_unique<ChatVerb>(); }
+
+}  // namespace fathom

@@ -1,0 +1,69 @@
+// Goal: the engine is the reference's function. Method: `fathom check` on the stored cases of T12,
+// and the same with faults put in, which must be found.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/file.h"
+#include "eval/case_check.h"
+#include "ops/backends.h"
+
+namespace fathom {
+namespace {
+
+const std::string kModel = std::string(FATHOM_SOURCE_DIR) + "/tests/golden/t12";
+
+Result<CaseReport> check(const std::string& model) {
+  const auto ops = make_backend({.n_threads = 2});
+  return check_cases(model, **ops,
+                     {.cases = kModel + "/cases", .manifest = kModel + "/manifest.json"});
+}
+
+TEST(StoredCases, AllOfT12Agree) {
+  const Result<CaseReport> report = check(kModel);
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_TRUE(report->problems.empty()) << report->problems.front();
+  EXPECT_EQ(report->cases, 10);
+  EXPECT_EQ(report->passed, 10);
+  EXPECT_GT(report->compared, 2000);
+  EXPECT_GT(report->ties, 0);
+}
+
+// One bit of one weight of the last layer changes the logits: the comparison must notice.
+TEST(StoredCases, ADamagedWeightIsFound) {
+  const std::filesystem::path copy =
+      std::filesystem::path(testing::TempDir()) / "fathom_damaged_t12";
+  std::filesystem::remove_all(copy);
+  std::filesystem::create_directories(copy);
+  for (const auto& entry : std::filesystem::directory_iterator(kModel)) {
+    if (entry.is_regular_file())
+      std::filesystem::copy(entry.path(), copy / entry.path().filename());
+  }
+  const std::string shard = (copy / "model-00001-of-00002.safetensors").string();
+  std::filesystem::permissions(shard, std::filesystem::perms::owner_write,
+                               std::filesystem::perm_options::add);
+  size_t offset = 0;
+  {
+    const auto checkpoint = Checkpoint::open(copy.string());
+    ASSERT_TRUE(checkpoint);
+    const Tensor weight = *checkpoint->get("layers.2.attn.wkv.weight");
+    offset = static_cast<size_t>(static_cast<const std::byte*>(weight.data) -
+                                 checkpoint->files()[0].bytes().data());
+  }
+  std::string bytes = *read_file(shard);
+  ASSERT_LT(offset, bytes.size());
+  for (size_t i = 0; i < 64; ++i) bytes[offset + i] = static_cast<char>(bytes[offset + i] ^ 0x80);
+  ASSERT_TRUE(write_file_atomic(shard, bytes));
+  const Result<CaseReport> report = check(copy.string());
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_FALSE(report->problems.empty());
+  std::filesystem::remove_all(copy);
+}
+
+TEST(StoredCases, AFolderWithoutCasesIsAnError) {
+  const auto ops = make_backend({.n_threads = 1});
+  EXPECT_FALSE(check_cases(kModel, **ops, {.cases = kModel, .manifest = ""}));
+}
+
+}  // namespace
+}  // namespace fathom

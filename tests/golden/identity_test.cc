@@ -1,0 +1,171 @@
+// Goal: results do not depend on how the work is cut. Method: bit equality of logits between ways
+// of computing the same rows, on T12 and on the shipped model (docs/design.md sections 6 and 7).
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "engine/load.h"
+#include "engine/runner.h"
+#include "ops/backends.h"
+
+namespace fathom {
+namespace {
+
+using Logits = std::vector<float>;
+
+struct ModelCase {
+  const char* name;
+  const char* folder;
+  int64_t n_tokens;
+};
+
+Logits copy_of(const Tensor& t) { return {t.as<float>(), t.as<float>() + t.elements()}; }
+
+class Identity : public testing::TestWithParam<ModelCase> {
+ protected:
+  void SetUp() override {
+    const std::string path = std::string(FATHOM_SOURCE_DIR) + "/" + GetParam().folder;
+    auto loaded = load_model(path, {.need_tokenizer = false});
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    loaded_ = std::move(*loaded);
+    n_ = GetParam().n_tokens;
+    std::mt19937 random(17);
+    const auto vocab = static_cast<uint32_t>(model().config().text_config.vocab_size);
+    for (int64_t i = 0; i < n_ + 8; ++i) tokens_.push_back(static_cast<int32_t>(random() % vocab));
+    ops_ = open({});
+  }
+
+  const Model& model() const { return *loaded_.model; }
+
+  static std::unique_ptr<Ops> open(const BackendOptions& options) {
+    auto ops = make_backend(options);
+    return ops ? std::move(*ops) : nullptr;
+  }
+
+  std::unique_ptr<Runner> runner(Ops& ops, Schedule schedule, int64_t n_sequences = 1) const {
+    auto made = Runner::make(model(), ops,
+                             {.schedule = schedule,
+                              .context = n_ + 8,
+                              .n_sequences = n_sequences,
+                              .max_rows = n_sequences * (n_ + 8),
+                              .max_logit_rows = n_sequences * (n_ + 8)});
+    return std::move(*made);
+  }
+
+  // Logits after the prompt and after each of four more tokens.
+  Logits trace(Ops& ops, Schedule schedule, int64_t chunk) const {
+    const auto r = runner(ops, schedule);
+    Sequence sequence = *r->open();
+    Logits all;
+    EXPECT_TRUE(r->append(sequence, std::span(tokens_).first(static_cast<size_t>(n_))));
+    for (int64_t i = 0; i <= 4; ++i) {
+      const Logits row = copy_of(*r->prefill(sequence, chunk));
+      all.insert(all.end(), row.begin(), row.end());
+      EXPECT_TRUE(r->append(sequence, {&tokens_[static_cast<size_t>(n_ + i)], 1}));
+    }
+    return all;
+  }
+
+  LoadedModel loaded_;
+  std::unique_ptr<Ops> ops_;
+  std::vector<int32_t> tokens_;
+  int64_t n_ = 0;
+};
+
+TEST_P(Identity, AnyChunkingOfPrefillGivesTheSameBits) {
+  for (const Schedule schedule : {Schedule::kExact, Schedule::kDeploy}) {
+    const Logits whole = trace(*ops_, schedule, 0);
+    for (const int64_t chunk : {1, 7, 16, 33}) {
+      EXPECT_EQ(trace(*ops_, schedule, chunk), whole) << "chunks of " << chunk;
+    }
+  }
+}
+
+TEST_P(Identity, PrefillEqualsPrefillAndDecodes) {
+  const auto r = runner(*ops_, Schedule::kExact);
+  Sequence whole = *r->open();
+  ASSERT_TRUE(r->append(whole, std::span(tokens_).first(static_cast<size_t>(n_))));
+  const StepItem item = {.sequence = &whole, .n_rows = n_, .want = WantLogits::kAll};
+  const Logits all = copy_of(r->step({&item, 1}));
+  r->close(whole);
+  const auto vocab = static_cast<size_t>(model().config().text_config.vocab_size);
+  Sequence parts = *r->open();
+  const int64_t n_decodes = 5;
+  for (int64_t i = n_ - n_decodes; i <= n_; ++i) {
+    const auto done = parts.tokens.size();
+    ASSERT_TRUE(r->append(parts, std::span(tokens_).subspan(done, static_cast<size_t>(i) - done)));
+    const Logits row = copy_of(*r->prefill(parts));
+    const auto at = static_cast<size_t>(i - 1) * vocab;
+    EXPECT_EQ(std::memcmp(row.data(), all.data() + at, vocab * sizeof(float)), 0) << i;
+  }
+}
+
+TEST_P(Identity, ARowDoesNotDependOnItsNeighbours) {
+  const auto r = runner(*ops_, Schedule::kExact, 5);
+  std::vector<Sequence> sequences;
+  std::vector<StepItem> items;
+  std::vector<Logits> alone;
+  for (int64_t s = 0; s < 5; ++s) {
+    const auto part =
+        std::span(tokens_).subspan(static_cast<size_t>(s), static_cast<size_t>(n_ - 3 * s));
+    Sequence one = *r->open();
+    ASSERT_TRUE(r->append(one, part));
+    alone.push_back(copy_of(*r->prefill(one)));
+    r->close(one);
+    sequences.push_back(*r->open());
+    ASSERT_TRUE(r->append(sequences.back(), part));
+  }
+  for (Sequence& sequence : sequences) {
+    items.push_back(
+        {.sequence = &sequence, .n_rows = sequence.pending(), .want = WantLogits::kLast});
+  }
+  const Logits together = copy_of(r->step(items));
+  const size_t vocab = alone[0].size();
+  for (size_t s = 0; s < 5; ++s) {
+    EXPECT_EQ(std::memcmp(together.data() + s * vocab, alone[s].data(), vocab * sizeof(float)), 0);
+  }
+}
+
+TEST_P(Identity, ThreadsAndInstructionPathsGiveTheSameBits) {
+  const Logits reference =
+      trace(*open({.n_threads = 1, .cpu_path = CpuPath::kScalar}), Schedule::kDeploy, 0);
+  int n_compared = 0;
+  for (const CpuPath path : {CpuPath::kScalar, CpuPath::kAvx2, CpuPath::kAvx512}) {
+    for (const int n_threads : {1, 2}) {
+      const auto ops = open({.n_threads = n_threads, .cpu_path = path});
+      if (ops == nullptr) continue;  // not on this machine
+      EXPECT_EQ(trace(*ops, Schedule::kDeploy, 0), reference);
+      ++n_compared;
+    }
+  }
+  EXPECT_GE(n_compared, 2);
+}
+
+TEST_P(Identity, ReplayWithTheFullHaloEqualsNoReplay) {
+  for (const Schedule schedule : {Schedule::kExact, Schedule::kDeploy}) {
+    const auto r = runner(*ops_, schedule, 2);
+    const auto prompt = std::span(tokens_).first(static_cast<size_t>(n_));
+    Sequence live = *r->open();
+    ASSERT_TRUE(r->append(live, prompt));
+    const Logits want = copy_of(*r->prefill(live));
+    Sequence other = *r->open();
+    for (const int64_t position : {n_ - 1, n_ - 2, n_ / 2, n_ / 2 + 1}) {
+      r->close(other);
+      other = *r->open();
+      ASSERT_TRUE(r->append(other, prompt));
+      ASSERT_TRUE(r->prefill(other));
+      r->rewind(other, position, RestoreGrade::kExact);
+      ASSERT_TRUE(r->append(other, prompt.subspan(static_cast<size_t>(position))));
+      EXPECT_EQ(copy_of(*r->prefill(other, 16)), want) << "rewound to " << position;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Identity,
+                         testing::Values(ModelCase{"T12", "tests/golden/t12", 150},
+                                         ModelCase{"Shipped", "models/fathom-34m", 200}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace fathom
