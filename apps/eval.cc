@@ -5,6 +5,7 @@
 #include "apps/common.h"
 #include "apps/progress.h"
 #include "apps/verb.h"
+#include "engine/generate.h"
 #include "eval/selection.h"
 #include "eval/text_score.h"
 #include "train/corpus/data_shards.h"

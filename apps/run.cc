@@ -7,6 +7,7 @@
 #include "apps/progress.h"
 #include "apps/verb.h"
 #include "base/file.h"
+#include "text/output_parser.h"
 
 namespace fathom {
 namespace {
@@ -53,32 +54,50 @@ class RunVerb final : public Verb {
     FATHOM_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, prompt_ids(session, text));
     FATHOM_RETURN_IF_ERROR(session.runner->append(sequence, prompt));
 
+    // With the chat template the reasoning goes to standard error, the answer to standard output.
+    OutputParser parser(chat_ ? output_settings(chat_request(text)) : OutputSettings{});
+    const auto show = [&](const std::vector<OutputDelta>& deltas) {
+      accumulate(&parsed_, deltas);
+      for (const OutputDelta& delta : deltas) {
+        const bool reasoning = delta.kind == OutputDelta::Kind::kReasoning;
+        if (!output_.json) (reasoning ? std::cerr : std::cout) << delta.text << std::flush;
+      }
+    };
     ProgressLine progress(output_.show_progress(), "prefill", "tokens");
     const GenerateEvents events = {
         .prefill = [&](int64_t done, int64_t all) { return progress.update(done, all), true; },
         .text =
             [&](std::string_view piece) {
               progress.clear();
-              if (!output_.json) std::cout << piece << std::flush;
+              if (chat_) {
+                show(parser.feed(piece));
+              } else if (!output_.json) {
+                std::cout << piece << std::flush;
+              }
               return true;
             }};
     FATHOM_ASSIGN_OR_RETURN(const Generated result,
                             generate(*session.runner, sequence, tokenizer,
                                      generation_.options(session.loaded.model->config()), events));
     progress.clear();
+    if (chat_) show(parser.finish());
     print(result, tokenizer != nullptr);
     return {};
+  }
+
+  ChatRequest chat_request(const std::string& text) const {
+    ChatRequest request;
+    request.messages.push_back(user_message(text));
+    request.thinking = effort_ > 0;
+    if (effort_ > 0) request.effort = effort_;
+    return request;
   }
 
   // A raw prompt begins as every text does in training: with BOS.
   Result<std::vector<int32_t>> prompt_ids(const Session& session, const std::string& text) const {
     if (!ids_.empty()) return ids_;
     if (chat_) {
-      ChatRequest request;
-      request.messages.push_back(user_message(text));
-      request.thinking = effort_ > 0;
-      if (effort_ > 0) request.effort = effort_;
-      return chat_ids(session.loaded, request);
+      return chat_ids(session.loaded, chat_request(text));
     }
     const auto bos = static_cast<int32_t>(session.loaded.model->config().bos_token_id);
     std::vector<int32_t> ids = {bos};
@@ -105,7 +124,8 @@ class RunVerb final : public Verb {
     const auto n_answer = static_cast<double>(result.ids.size());
     const auto n_prompt =
         static_cast<double>(result.prompt_tokens - result.cached_tokens + result.replayed_tokens);
-    return {{"text", result.text},
+    return {{"text", chat_ ? parsed_.content : result.text},
+            {"reasoning", chat_ ? boost::json::value(parsed_.reasoning.value_or("")) : nullptr},
             {"ids", boost::json::value_from(result.ids)},
             {"finish_reason", stop_reason_name(result.stop_reason)},
             {"prompt_tokens", result.prompt_tokens},
@@ -124,6 +144,7 @@ class RunVerb final : public Verb {
   std::string file_;
   std::vector<int32_t> ids_;
   bool chat_ = false;
+  ParsedOutput parsed_;  // with --chat
   int effort_ = kEffortHigh;
 };
 

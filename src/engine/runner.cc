@@ -279,10 +279,12 @@ Result<Tensor> Runner::prefill(Sequence& sequence, int64_t chunk, const Progress
 
 void Runner::rewind(Sequence& sequence, int64_t position, RestoreGrade grade) {
   FATHOM_CHECK(0 <= position && position <= sequence.length);
-  const int64_t n_layers = options_.schedule == Schedule::kExact
-                               ? model_.config().text_config.num_hidden_layers
-                               : model_.plan().n_encoder_layers;
-  const int64_t halo = grade == RestoreGrade::kBounded ? window() : n_layers * (window() - 1);
+  // Each layer's window makes one more window of rows inexact. In the deploy schedule the encoder
+  // must be exact one window earlier, where the decoder's rows of the next token begin.
+  const int64_t n_windows = options_.schedule == Schedule::kExact
+                                ? model_.config().text_config.num_hidden_layers
+                                : model_.plan().n_encoder_layers + (model_.has_decoder() ? 1 : 0);
+  const int64_t halo = grade == RestoreGrade::kBounded ? window() : n_windows * (window() - 1);
   const int64_t start = std::max<int64_t>(0, position - halo);
   sequence.tokens.resize(static_cast<size_t>(position));
   if (!sequence.image.empty()) sequence.image.resize(static_cast<size_t>(position));

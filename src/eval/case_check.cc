@@ -234,6 +234,7 @@ void CaseRun::compare_row_ids(const std::string& prefix, int64_t row, int64_t n_
 // Every stored prompt has logits of the model's vocabulary.
 Result<void> CaseRun::require_pairs() const {
   const int64_t vocab_size = model_.config().text_config.vocab_size;
+  int64_t n_prompts = 0;
   for (const StoredTensor& stored : file_.tensors()) {
     const bool is_prompt = stored.name == "tokens" || stored.name.ends_with(".tokens");
     const bool needs_logits = is_prompt && !name_.starts_with("decode_full");
@@ -242,6 +243,7 @@ Result<void> CaseRun::require_pairs() const {
                      describe_tensor(stored.view.dtype, {stored.view.shape.data(),
                                                          static_cast<size_t>(stored.view.rank)}));
     }
+    n_prompts += is_prompt ? 1 : 0;
     if (!needs_logits) continue;
     const std::string name = stored.name.substr(0, stored.name.size() - 6) + "logits";
     const StoredTensor* logits = file_.find(name);
@@ -252,6 +254,7 @@ Result<void> CaseRun::require_pairs() const {
                      (logits == nullptr ? "none" : shape_text(logits->view)));
     }
   }
+  if (n_prompts == 0) return invalid("case " + name_ + ": tokens: wanted prompts, found none");
   return {};
 }
 
