@@ -10,13 +10,13 @@ shift $(($# > 0 ? 1 : 0))
 work=$root/build/fuzz-work
 results=$root/bench/results/fuzz.md
 
-cmake -S "$root" --preset fuzz >/dev/null
-nice cmake --build "$root/build/fuzz" --target fathom_fuzzers >/dev/null
 names=("$@")
 if [ ${#names[@]} = 0 ]; then
   mapfile -t names < <(cd "$root" && git ls-files 'src/*_fuzz.cc' |
     sed 's|.*/||; s|_fuzz\.cc$||' | sort)
 fi
+cmake -S "$root" --preset fuzz >/dev/null
+nice cmake --build "$root/build/fuzz" --target "${names[@]/%/_fuzz}" >/dev/null
 
 # fuzz_one NAME: libFuzzer ends by itself after the time, or at the first crash.
 fuzz_one() {
