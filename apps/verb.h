@@ -28,5 +28,7 @@ std::unique_ptr<Verb> make_check();
 std::unique_ptr<Verb> make_eval();
 std::unique_ptr<Verb> make_chat();
 std::unique_ptr<Verb> make_prompt();
+std::unique_ptr<Verb> make_inspect();
+std::unique_ptr<Verb> make_synth();
 
 }  // namespace fathom
