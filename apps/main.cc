@@ -22,9 +22,9 @@ int main(int argc, char** argv) {
   app.set_help_all_flag("--help-all", "Show the options of all verbs");
 
   std::vector<std::unique_ptr<fathom::Verb>> verbs;
-  for (auto* make :
-       {fathom::make_run, fathom::make_chat, fathom::make_tokenize, fathom::make_prompt,
-        fathom::make_inspect, fathom::make_synth, fathom::make_check, fathom::make_eval}) {
+  for (auto* make : {fathom::make_run, fathom::make_chat, fathom::make_tokenize,
+                     fathom::make_prompt, fathom::make_inspect, fathom::make_synth,
+                     fathom::make_check, fathom::make_eval, fathom::make_bench}) {
     verbs.push_back(make());
     CLI::App* verb = app.add_subcommand(verbs.back()->name(), verbs.back()->help());
     verb->set_config("--config", "", "Read options from a TOML file, keys named as the flags");

@@ -30,5 +30,6 @@ std::unique_ptr<Verb> make_chat();
 std::unique_ptr<Verb> make_prompt();
 std::unique_ptr<Verb> make_inspect();
 std::unique_ptr<Verb> make_synth();
+std::unique_ptr<Verb> make_bench();
 
 }  // namespace fathom

@@ -1,11 +1,19 @@
 #include "ops/backends.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include "ops/cpu/context.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/machine.h"
 
 namespace fathom {
 
-Result<std::unique_ptr<Ops>> make_backend(const BackendOptions& options) {
+namespace {
+
+std::string cpu_name(CpuPath path) { return std::string("cpu (") + cpu::path_name(path) + ")"; }
+
+Result<CpuPath> checked_path(const BackendOptions& options) {
   if (options.n_threads < 0) {
     return invalid("backend: threads: wanted 0 or more, found " +
                    std::to_string(options.n_threads));
@@ -15,15 +23,38 @@ Result<std::unique_ptr<Ops>> make_backend(const BackendOptions& options) {
     return invalid(std::string("backend: cpu path: wanted one that this machine has, found ") +
                    cpu::path_name(options.cpu_path));
   }
+  return path;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Ops>> make_backend(const BackendOptions& options) {
+  FATHOM_ASSIGN_OR_RETURN(const CpuPath path, checked_path(options));
   return std::unique_ptr<Ops>(std::make_unique<CpuOps>(options.n_threads, path));
+}
+
+Result<MachineBounds> measure_machine(const BackendOptions& options, double seconds) {
+  FATHOM_ASSIGN_OR_RETURN(const CpuPath path, checked_path(options));
+  ThreadPool all(options.n_threads);
+  ThreadPool one(1);
+  const cpu::ReadBandwidth memory(int64_t{512} << 20);
+  MachineBounds bounds = {.backend = cpu_name(path), .n_threads = all.n_threads()};
+  const auto keep = [](double& best, double value) { best = std::max(best, value); };
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  do {
+    keep(bounds.read_bytes_per_s, memory.bytes_per_s(all, path, 1));
+    keep(bounds.read_bytes_per_s_one_thread, memory.bytes_per_s(one, path, 1));
+    keep(bounds.fma_per_s, cpu::fma_peak_per_s(all, path, 1));
+    keep(bounds.fma_per_s_one_thread, cpu::fma_peak_per_s(one, path, 1));
+  } while (std::chrono::duration<double>(Clock::now() - start).count() < seconds);
+  return bounds;
 }
 
 std::vector<std::string> available_backends() {
   std::vector<std::string> names;
   for (const CpuPath path : {CpuPath::kAvx512, CpuPath::kAvx2, CpuPath::kScalar}) {
-    if (cpu::resolve_path(path) == path) {
-      names.push_back(std::string("cpu (") + cpu::path_name(path) + ")");
-    }
+    if (cpu::resolve_path(path) == path) names.push_back(cpu_name(path));
   }
   return names;
 }

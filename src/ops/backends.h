@@ -28,4 +28,17 @@ Result<std::unique_ptr<Ops>> make_backend(const BackendOptions& options);
 // "cpu (avx2)", ...: the best path first.
 std::vector<std::string> available_backends();
 
+// What the machine gives at best, measured now: the bounds beside which speeds are put.
+struct MachineBounds {
+  std::string backend;  // "cpu (avx2)"
+  int n_threads = 0;
+  double read_bytes_per_s = 0;  // all threads, streaming from memory
+  double read_bytes_per_s_one_thread = 0;
+  double fma_per_s = 0;  // fp32, from registers; multiply and add are one
+  double fma_per_s_one_thread = 0;
+};
+
+// Refuses what make_backend refuses. Takes about `seconds` and 512 MiB.
+Result<MachineBounds> measure_machine(const BackendOptions& options, double seconds);
+
 }  // namespace fathom

@@ -602,44 +602,67 @@ void shared_rows(const MatmulArgs& args) {
 // ---- Many rows: panels of weights are widened once and meet all rows
 // ------------------------------
 
-// Sizes in floats. Accumulators of a block of rows (192 KiB) and the panel (32 KiB) live in L2, the
+// Sizes in floats. Accumulators of a block of rows (192 KiB) and the panel (64 KiB) live in L2, the
 // packed rows and four panel rows in L1.
 constexpr int64_t kRowBlock = 96;
 constexpr int64_t kPanel = 32;  // outputs
-constexpr int64_t kDepth = 256;
-constexpr int64_t kPacked = 12;                  // rows of x at once
+constexpr int64_t kDepth = 512;
+// Neighbouring rows start in different halves of a cache line (AVX2): two loads a cycle from the
+// same half of two lines collide.
+constexpr int64_t kStride = kDepth + kLanes;
+constexpr int64_t kPacked = 8;                   // rows of x at once
 constexpr int kTileRows = kLanes == 16 ? 4 : 2;  // with both halves of a block in registers
 constexpr int kTileOutputs = 4;
 
 struct Workspace {
   alignas(64) float acc[kRowBlock * kPanel * 16];
-  alignas(64) float panel[kPanel * kDepth];
-  alignas(64) float packed[kPacked * kDepth];
+  alignas(64) float panel[kPanel * kStride];
+  alignas(64) float packed[kPacked * kStride];
+};
+
+// Where a panel stands in K.
+struct Depth {
+  int64_t k = 0;
+  int64_t n = 0;
 };
 
 // acc of tile element i = row * kTileOutputs + output.
 constexpr int64_t tile_at(int i) { return (i / kTileOutputs * kPanel + i % kTileOutputs) * 16; }
 
-// Half h of the virtual lanes: R rows of x meet 4 panel rows over `depth` elements.
+// Compilers turn a loaded vector with several uses into as many memory operands, and two loads a
+// cycle are fewer than a tile of memory operands needs.
+HWY_INLINE void keep_in_register(V& v) {
+#if HWY_ARCH_X86 && !HWY_COMPILER_MSVC
+  asm("" : "+v"(v.raw));
+#endif
+}
+
+// As many virtual lanes as a vector holds: R rows of x meet 4 panel rows.
 template <int R>
-HWY_INLINE void tile_half(const float* HWY_RESTRICT x, const float* HWY_RESTRICT w, int64_t depth,
-                          float* HWY_RESTRICT acc) {
+HWY_INLINE void tile_lanes(const float* HWY_RESTRICT x, const float* HWY_RESTRICT w, Depth depth,
+                           float* HWY_RESTRICT acc) {
   const F f;
   V a[R * kTileOutputs];
   HWY_UNROLL(16)
-  for (int i = 0; i < R * kTileOutputs; ++i) a[i] = hn::Load(f, acc + tile_at(i));
-  for (int64_t k = 0; k < depth; k += 32) {
+  for (int i = 0; i < R * kTileOutputs; ++i) a[i] = hn::Zero(f);
+  if (depth.k > 0) {
+    HWY_UNROLL(16)
+    for (int i = 0; i < R * kTileOutputs; ++i) a[i] = hn::Load(f, acc + tile_at(i));
+  }
+  for (int64_t k = 0; k < depth.n; k += 32) {
     V first[R];
     V second[R];
     HWY_UNROLL(4)
     for (int i = 0; i < R; ++i) {
-      first[i] = hn::Load(f, x + i * kDepth + k);
-      second[i] = hn::Load(f, x + i * kDepth + k + 16);
+      first[i] = hn::Load(f, x + i * kStride + k);
+      second[i] = hn::Load(f, x + i * kStride + k + 16);
     }
     HWY_UNROLL(4)
     for (int j = 0; j < kTileOutputs; ++j) {
-      const V w_first = hn::Load(f, w + j * kDepth + k);
-      const V w_second = hn::Load(f, w + j * kDepth + k + 16);
+      V w_first = hn::Load(f, w + j * kStride + k);
+      V w_second = hn::Load(f, w + j * kStride + k + 16);
+      keep_in_register(w_first);
+      keep_in_register(w_second);
       HWY_UNROLL(4)
       for (int i = 0; i < R; ++i) {
         const V pair = hn::MulAdd(second[i], w_second, hn::Mul(first[i], w_first));
@@ -652,11 +675,11 @@ HWY_INLINE void tile_half(const float* HWY_RESTRICT x, const float* HWY_RESTRICT
 }
 
 template <int R>
-HWY_INLINE void tile(const float* x, const float* w, int64_t depth, float* acc) {
-  for (int h = 0; h < 16; h += kLanes) tile_half<R>(x + h, w + h, depth, acc + h);
+HWY_INLINE void tile(const float* x, const float* w, Depth depth, float* acc) {
+  for (int h = 0; h < 16; h += kLanes) tile_lanes<R>(x + h, w + h, depth, acc + h);
 }
 
-HWY_INLINE void tile_of(int64_t n, const float* x, const float* w, int64_t depth, float* acc) {
+HWY_INLINE void tile_of(int64_t n, const float* x, const float* w, Depth depth, float* acc) {
 #if HWY_TARGET == HWY_AVX3
   if (n == 4) return tile<4>(x, w, depth, acc);
   if (n == 3) return tile<3>(x, w, depth, acc);
@@ -674,36 +697,35 @@ struct Block {
 };
 
 template <class Row>
-void widen_panel(const Weight& w, const Block& block, int64_t k, int64_t depth, float* panel) {
+void widen_panel(const Weight& w, const Block& block, Depth depth, float* panel) {
   for (int64_t j = 0; j < block.n; ++j) {
     const Row row(w, block.o + j);
-    for (int64_t b = 0; b < depth / 32; ++b) {
+    for (int64_t b = 0; b < depth.n / 32; ++b) {
       V values[kBlock];
-      row.block(k / 32 + b, values);
+      row.block(depth.k / 32 + b, values);
       HWY_UNROLL(4)
       for (int v = 0; v < kBlock; ++v) {
-        hn::Store(values[v], F(), panel + j * kDepth + 32 * b + v * kLanes);
+        hn::Store(values[v], F(), panel + j * kStride + 32 * b + v * kLanes);
       }
     }
   }
   // Rows that fill up the last tile; their sums are not read.
   const int64_t filled = (block.n + kTileOutputs - 1) / kTileOutputs * kTileOutputs;
-  std::fill(panel + block.n * kDepth, panel + filled * kDepth, 0.0f);
+  std::fill(panel + block.n * kStride, panel + filled * kStride, 0.0f);
 }
 
-// The panel over elements [k, k + depth) meets all rows of the block.
-void add_panel(const MatmulArgs& args, const Block& block, int64_t k, int64_t depth,
-               Workspace& space) {
+// The panel meets all rows of the block.
+void add_panel(const MatmulArgs& args, const Block& block, Depth depth, Workspace& space) {
   for (int64_t i = 0; i < block.n_rows; i += kPacked) {
     const int64_t n_packed = std::min(kPacked, block.n_rows - i);
     for (int64_t p = 0; p < n_packed; ++p) {
-      std::memcpy(space.packed + p * kDepth, row_of(args, block.r + i + p) + k,
-                  static_cast<size_t>(depth) * sizeof(float));
+      std::memcpy(space.packed + p * kStride, row_of(args, block.r + i + p) + depth.k,
+                  static_cast<size_t>(depth.n) * sizeof(float));
     }
     for (int64_t j = 0; j < block.n; j += kTileOutputs) {
       for (int64_t p = 0; p < n_packed; p += kTileRows) {
-        tile_of(std::min<int64_t>(kTileRows, n_packed - p), space.packed + p * kDepth,
-                space.panel + j * kDepth, depth, space.acc + ((i + p) * kPanel + j) * 16);
+        tile_of(std::min<int64_t>(kTileRows, n_packed - p), space.packed + p * kStride,
+                space.panel + j * kStride, depth, space.acc + ((i + p) * kPanel + j) * 16);
       }
     }
   }
@@ -726,11 +748,10 @@ void fold_block(const MatmulArgs& args, const Block& block, const Workspace& spa
 template <class Row>
 void many_rows_block(const MatmulArgs& args, const Block& block, Workspace& space) {
   const int64_t K = args.w->in();
-  std::fill(space.acc, space.acc + block.n_rows * kPanel * 16, 0.0f);
   for (int64_t k = 0; k < K; k += kDepth) {
-    const int64_t depth = std::min(kDepth, K - k);
-    widen_panel<Row>(*args.w, block, k, depth, space.panel);
-    add_panel(args, block, k, depth, space);
+    const Depth depth{k, std::min(kDepth, K - k)};
+    widen_panel<Row>(*args.w, block, depth, space.panel);
+    add_panel(args, block, depth, space);
   }
   fold_block(args, block, space);
 }

@@ -1,0 +1,171 @@
+#include "apps/bench.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "apps/common.h"
+#include "apps/verb.h"
+
+namespace fathom {
+namespace {
+
+namespace fs = std::filesystem;
+
+// "model name" of the processor, where the system tells it.
+std::string processor_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "unknown";
+}
+
+std::string default_proxy_dir() {
+  std::error_code code;
+  const fs::path program = fs::read_symlink("/proc/self/exe", code);
+  return (program.parent_path() / "proxies").string();
+}
+
+class BenchVerb final : public Verb {
+ public:
+  const char* name() const override { return "bench"; }
+  const char* help() const override { return "Measure, each figure beside its bound"; }
+
+  void add_options(CLI::App& app) override {
+    app.add_option("--suite", suites_, "Suites: cpu, ops, decode, prefill, tokenizer")
+        ->delimiter(',')
+        ->check(CLI::IsMember({"cpu", "ops", "decode", "prefill", "tokenizer"}))
+        ->default_str("cpu,decode,prefill");
+    app.add_option("-m,--model", options_.model,
+                   "Model folder for decode, prefill and tokenizer (default: a proxy of --plan; "
+                   "tokenizer: the model in models/)");
+    app.add_option("--plan", options_.plan, "Plan of the random proxy, written once")
+        ->capture_default_str();
+    app.add_option("--proxy-dir", options_.proxy_dir, "Where proxies are kept")
+        ->default_str("proxies/ beside the program");
+    app.add_option("--context", options_.prompt, "Prompt tokens of prefill and before decode")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+        ->capture_default_str();
+    app.add_option("--steps", options_.steps, "Decode steps")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+        ->capture_default_str();
+    app.add_option("--threads", options_.backend.n_threads,
+                   "CPU threads, 0: one for each hardware thread")
+        ->check(CLI::Range(0, 4096))
+        ->capture_default_str();
+    app.add_option("--csv", csv_, "Write the rows to this file too");
+    output_.add_to(app);
+  }
+
+  int run() override {
+    options_.progress = output_.show_progress();
+    if (options_.proxy_dir.empty()) options_.proxy_dir = default_proxy_dir();
+    const Result<void> done = measure();
+    return done ? 0 : fail(done.error());
+  }
+
+ private:
+  bool wants(const char* suite) const {
+    if (suites_.empty())
+      return std::string_view("cpu,decode,prefill").find(suite) != std::string_view::npos;
+    return std::find(suites_.begin(), suites_.end(), suite) != suites_.end();
+  }
+
+  Result<void> measure() {
+    FATHOM_ASSIGN_OR_RETURN(machine_, measure_machine(options_.backend, 2.0));
+    if (wants("ops")) FATHOM_RETURN_IF_ERROR(bench_ops(options_, machine_, rows_));
+    if (wants("decode") || wants("prefill")) {
+      const ModelSuites suites = {.prefill = wants("prefill"), .decode = wants("decode")};
+      FATHOM_RETURN_IF_ERROR(bench_model(options_, suites, machine_, rows_));
+    }
+    if (wants("tokenizer")) {
+      BenchOptions with_model = options_;
+      FATHOM_ASSIGN_OR_RETURN(with_model.model, model_path(options_.model));
+      FATHOM_RETURN_IF_ERROR(bench_tokenizer(with_model, rows_));
+    }
+    FATHOM_RETURN_IF_ERROR(raise_bounds());
+    if (wants("cpu")) bench_cpu(machine_, rows_);
+    if (!csv_.empty()) FATHOM_RETURN_IF_ERROR(write_csv());
+    output_.json ? print_object() : print_table();
+    return {};
+  }
+
+  // Measures the machine again after the work: on a shared machine a bound taken in a slow moment
+  // would flatter every figure.
+  Result<void> raise_bounds() {
+    FATHOM_ASSIGN_OR_RETURN(const MachineBounds after, measure_machine(options_.backend, 2.0));
+    const MachineBounds before = machine_;
+    const auto raise = [](double& bound, double value) { bound = std::max(bound, value); };
+    raise(machine_.read_bytes_per_s, after.read_bytes_per_s);
+    raise(machine_.read_bytes_per_s_one_thread, after.read_bytes_per_s_one_thread);
+    raise(machine_.fma_per_s, after.fma_per_s);
+    raise(machine_.fma_per_s_one_thread, after.fma_per_s_one_thread);
+    for (BenchRow& row : rows_) {
+      if (row.bound == before.read_bytes_per_s) row.bound = machine_.read_bytes_per_s;
+      if (row.bound == before.fma_per_s) row.bound = machine_.fma_per_s;
+    }
+    return {};
+  }
+
+  void print_object() const {
+    boost::json::array rows;
+    for (const BenchRow& row : rows_) {
+      boost::json::object object = {{"name", row.name}, {"value", row.value}, {"unit", row.unit}};
+      object["bound"] = row.bound > 0 ? boost::json::value(row.bound) : nullptr;
+      object["fraction"] = row.bound > 0 ? boost::json::value(row.fraction()) : nullptr;
+      object["conditions"] = row.conditions;
+      rows.push_back(std::move(object));
+    }
+    const boost::json::object machine = {
+        {"processor", processor_name()},
+        {"backend", machine_.backend},
+        {"threads", machine_.n_threads},
+        {"read_bytes_per_s", machine_.read_bytes_per_s},
+        {"read_bytes_per_s_one_thread", machine_.read_bytes_per_s_one_thread},
+        {"fma_per_s", machine_.fma_per_s},
+        {"fma_per_s_one_thread", machine_.fma_per_s_one_thread}};
+    print_json(boost::json::object{{"machine", machine}, {"rows", rows}});
+  }
+
+  void print_table() const {
+    std::printf("%s, %s, %d threads\n", processor_name().c_str(), machine_.backend.c_str(),
+                machine_.n_threads);
+    std::printf("reads %.1f GB/s, computes %.1f G fp32 multiply-adds/s\n\n",
+                machine_.read_bytes_per_s / 1e9, machine_.fma_per_s / 1e9);
+    std::printf("%-24s %12s  %-20s %8s  %s\n", "name", "value", "unit", "fraction", "conditions");
+    for (const BenchRow& row : rows_) {
+      const std::string fraction =
+          row.bound > 0 ? std::to_string(row.fraction()).substr(0, 5) : "-";
+      std::printf("%-24s %12.4g  %-20s %8s  %s\n", row.name.c_str(), row.value, row.unit.c_str(),
+                  fraction.c_str(), row.conditions.c_str());
+    }
+  }
+
+  Result<void> write_csv() const {
+    std::ofstream file(csv_);
+    file << "name,value,unit,bound,fraction,conditions\n";
+    for (const BenchRow& row : rows_) {
+      file << row.name << ',' << row.value << ',' << row.unit << ',' << row.bound << ','
+           << row.fraction() << ",\"" << row.conditions << "\"\n";
+    }
+    file.close();
+    if (!file) return io_error("bench: --csv " + csv_ + ": could not be written");
+    return {};
+  }
+
+  BenchOptions options_;
+  OutputFlags output_;
+  std::vector<std::string> suites_;
+  std::string csv_;
+  MachineBounds machine_;
+  BenchRows rows_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_bench() { return std::make_unique<BenchVerb>(); }
+
+}  // namespace fathom

@@ -1,0 +1,63 @@
+#pragma once
+
+// Benchmarks: figures beside their bounds, measured in one run. One function a suite.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "model/layer_plan.h"
+#include "model/weights.h"
+#include "ops/backends.h"
+
+namespace fathom {
+
+// bound 0: no bound is known, and there is no fraction.
+struct BenchRow {
+  std::string name;
+  double value = 0;
+  std::string unit;
+  double bound = 0;
+  std::string conditions;
+
+  double fraction() const { return bound > 0 ? value / bound : 0; }
+};
+
+struct BenchOptions {
+  BackendOptions backend;
+  std::string model;        // a folder; empty: a proxy of `plan`
+  std::string plan = "p7";  // written once into `proxy_dir`
+  std::string proxy_dir;
+  int64_t prompt = 512;  // tokens of a prefill
+  int64_t steps = 16;    // decode steps
+  bool progress = false;
+};
+
+using BenchRows = std::vector<BenchRow>;
+
+// Machine figures themselves, and the cost of starting a parallel loop.
+void bench_cpu(const MachineBounds& machine, BenchRows& rows);
+
+// linear and experts of every stored form, for one row and for many.
+Result<void> bench_ops(const BenchOptions& options, const MachineBounds& machine, BenchRows& rows);
+
+// Prefill and decode of one sequence of a whole model.
+struct ModelSuites {
+  bool prefill = false;
+  bool decode = false;
+};
+Result<void> bench_model(const BenchOptions& options, const ModelSuites& suites,
+                         const MachineBounds& machine, BenchRows& rows);
+
+// Encoding and decoding of text with the tokenizer of options.model, on one thread.
+Result<void> bench_tokenizer(const BenchOptions& options, BenchRows& rows);
+
+// Multiply-adds of a prefill of n prompt rows in the deploy schedule: encoder and the decoder's
+// entries over all rows, decoder over the last window, head over one row. Counted are out x in of
+// every matrix that a row meets, 2 H dh a slot of its attention lists, and Hi di an entry that its
+// indexer scores; norms, rotations, gates and Sinkhorn are not.
+double prefill_multiply_adds(const ModelConfig& config, const ModelPlan& plan,
+                             const Weights& weights, int64_t n);
+
+}  // namespace fathom

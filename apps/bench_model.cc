@@ -1,0 +1,195 @@
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+
+#include "apps/bench.h"
+#include "apps/progress.h"
+#include "engine/load.h"
+#include "engine/runner.h"
+#include "model/plans.h"
+#include "model/synth.h"
+
+namespace fathom {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Writes the proxy under another name and renames it, so that a stopped run leaves no half of one.
+Result<std::string> proxy_folder(const BenchOptions& options) {
+  const fs::path folder = fs::path(options.proxy_dir) / options.plan;
+  std::error_code code;
+  if (fs::exists(folder / "config.json", code)) return folder.string();
+  FATHOM_ASSIGN_OR_RETURN(const ModelConfig config, plan_from(options.plan));
+  fs::path unfinished = folder;
+  unfinished += ".unfinished";
+  fs::remove_all(unfinished, code);
+  fs::create_directories(unfinished, code);
+  if (code) return io_error("bench: " + unfinished.string() + ": " + code.message());
+  ThreadPool pool(options.backend.n_threads);
+  ProgressLine line(options.progress, "write proxy " + options.plan, "bytes");
+  SynthOptions synth;
+  synth.progress = [&](int64_t done, int64_t all) { line.update(done, all); };
+  FATHOM_RETURN_IF_ERROR(write_random_model(unfinished.string(), config, synth, pool));
+  line.clear();
+  fs::rename(unfinished, folder, code);
+  if (code) return io_error("bench: " + folder.string() + ": " + code.message());
+  return folder.string();
+}
+
+std::vector<int32_t> random_tokens(int64_t n, int64_t vocab_size) {
+  std::vector<int32_t> tokens;
+  uint64_t state = 7;
+  for (int64_t i = 0; i < n; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    tokens.push_back(static_cast<int32_t>((state >> 33) % static_cast<uint64_t>(vocab_size)));
+  }
+  return tokens;
+}
+
+// Reads every page of the weights once, so that what is timed does not wait for a disk.
+uint64_t touch(const Checkpoint& checkpoint) {
+  uint64_t sum = 0;
+  for (const auto& tensor : checkpoint.tensors()) {
+    for (size_t i = 0; i < static_cast<size_t>(tensor.view.bytes()); i += 4096) {
+      sum += static_cast<const uint8_t*>(tensor.view.data)[i];
+    }
+  }
+  return sum;
+}
+
+struct Timed {
+  const LoadedModel& loaded;
+  Runner& runner;
+  const BenchOptions& options;
+  std::string where;  // model and backend, for conditions
+};
+
+Result<BenchRow> time_prefill(const Timed& t, Sequence& sequence, double fma_per_s) {
+  const auto start = Clock::now();
+  FATHOM_ASSIGN_OR_RETURN(const Tensor logits, t.runner.prefill(sequence));
+  const double seconds = seconds_since(start);
+  (void)logits;
+  const Model& model = *t.loaded.model;
+  const double products =
+      prefill_multiply_adds(model.config(), model.plan(), model.weights(), t.options.prompt);
+  char text[200];
+  std::snprintf(text, sizeof text, "%s, %lld tokens in %.2f s (%.1f tokens/s), %.0f G products",
+                t.where.c_str(), static_cast<long long>(t.options.prompt), seconds,
+                static_cast<double>(t.options.prompt) / seconds, products / 1e9);
+  return BenchRow{"prefill", products / seconds, "fma_per_s", fma_per_s, text};
+}
+
+Result<BenchRow> time_decode(const Timed& t, Sequence& sequence, double read_bytes_per_s) {
+  const Model& model = *t.loaded.model;
+  const auto vocab_size = static_cast<int32_t>(model.config().text_config.vocab_size);
+  std::vector<double> seconds;
+  for (int64_t i = 0; i < t.options.steps; ++i) {
+    const int32_t token[1] = {static_cast<int32_t>((i * 7919) % vocab_size)};
+    FATHOM_RETURN_IF_ERROR(t.runner.append(sequence, token));
+    const StepItem item = {.sequence = &sequence, .n_rows = 1, .want = WantLogits::kLast};
+    const auto start = Clock::now();
+    t.runner.step(std::span(&item, 1));
+    seconds.push_back(seconds_since(start));
+  }
+  std::sort(seconds.begin(), seconds.end());
+  const double median = seconds[seconds.size() / 2];
+  const auto bytes = static_cast<double>(
+      model.weights().bytes_per_token(model.config().text_config.num_experts_per_tok));
+  char text[200];
+  std::snprintf(
+      text, sizeof text,
+      "%s, context %lld, median of %lld steps (%.2f tokens/s), %.1f MB of weights a token",
+      t.where.c_str(), static_cast<long long>(sequence.length),
+      static_cast<long long>(t.options.steps), 1 / median, bytes / 1e6);
+  return BenchRow{"decode", bytes / median, "weight_bytes_per_s", read_bytes_per_s, text};
+}
+
+int64_t matrix(const Weight& w) { return w.empty() ? 0 : w.out() * w.in(); }
+
+// Products of one row of a layer, without those of its attention lists and without compressors.
+int64_t row_products(const LayerWeights& w, int64_t experts_per_token) {
+  int64_t n = w.hc_attn.fn.elements() + w.hc_ffn.fn.elements();
+  for (const Weight* m :
+       {&w.wq_a, &w.wq_b, &w.wkv, &w.wo_b, &w.gate, &w.indexer.wq_b, &w.indexer.weights_proj,
+        &w.engram.wkv, &w.shared.w1, &w.shared.w3, &w.shared.w2}) {
+    n += matrix(*m);
+  }
+  n += matrix(w.wo_a);  // each row of the weight meets one group of the input
+  const ExpertWeights& expert = w.experts.front();
+  return n + experts_per_token * (matrix(expert.w1) + matrix(expert.w3) + matrix(expert.w2));
+}
+
+}  // namespace
+
+double prefill_multiply_adds(const ModelConfig& config, const ModelPlan& plan,
+                             const Weights& weights, int64_t n) {
+  const TextConfig& text = config.text_config;
+  const int64_t head_width = text.num_attention_heads * text.head_dim;
+  const int64_t index_width = text.index_n_heads * text.index_head_dim;
+  const int64_t pool = text.candidate_topk_blocks * text.candidate_block_size;
+  double sum = static_cast<double>(matrix(weights.head));
+  for (const LayerPlan& layer : plan.layers) {
+    const LayerWeights& w = weights.layers[static_cast<size_t>(layer.layer)];
+    const int64_t first = layer.decoder ? std::max<int64_t>(0, n - text.sliding_window) : 0;
+    sum += static_cast<double>((n - first) * row_products(w, text.num_experts_per_tok));
+    if (layer.owns_kv()) {
+      const int64_t per_row = matrix(w.compressor.wkv) + matrix(w.compressor.wgate);
+      sum += static_cast<double>(n * per_row + n / layer.ratio * matrix(w.compressor.wk));
+    }
+    for (int64_t p = first; p < n; ++p) {
+      int64_t slots = std::min(p + 1, text.sliding_window);
+      if (layer.ratio > 0) {
+        const int64_t visible = (p + 1) / layer.ratio;
+        slots += std::min(visible, text.index_topk);
+        const bool restricted = layer.pool == PoolUse::kRestricted;
+        const int64_t scored = restricted ? std::min(visible, pool) : visible;
+        if (layer.owns_indexer()) sum += static_cast<double>(scored * index_width);
+      }
+      sum += 2.0 * static_cast<double>(slots * head_width);
+    }
+  }
+  return sum;
+}
+
+Result<void> bench_model(const BenchOptions& options, const ModelSuites& suites,
+                         const MachineBounds& machine, BenchRows& rows) {
+  std::string folder = options.model;
+  if (folder.empty()) {
+    FATHOM_ASSIGN_OR_RETURN(folder, proxy_folder(options));
+  }
+  LoadOptions load;
+  load.need_tokenizer = false;
+  FATHOM_ASSIGN_OR_RETURN(const LoadedModel loaded, load_model(folder, load));
+  FATHOM_ASSIGN_OR_RETURN(const std::unique_ptr<Ops> ops, make_backend(options.backend));
+  RunnerOptions run;
+  run.context = options.prompt + options.steps + 1;
+  run.max_rows = std::min<int64_t>(options.prompt, 512);
+  FATHOM_ASSIGN_OR_RETURN(const std::unique_ptr<Runner> runner,
+                          Runner::make(*loaded.model, *ops, run));
+  const std::string name = options.model.empty() ? "plan " + options.plan : options.model;
+  const Timed timed = {loaded, *runner, options,
+                       name + ", " + machine.backend + ", " + std::to_string(machine.n_threads) +
+                           " threads, weights in memory"};
+  FATHOM_CHECK(touch(*loaded.checkpoint) != 1);
+
+  FATHOM_ASSIGN_OR_RETURN(Sequence sequence, runner->open());
+  const auto prompt = random_tokens(options.prompt, loaded.model->config().text_config.vocab_size);
+  FATHOM_RETURN_IF_ERROR(runner->append(sequence, prompt));
+  FATHOM_ASSIGN_OR_RETURN(const BenchRow prefill, time_prefill(timed, sequence, machine.fma_per_s));
+  if (suites.prefill) rows.push_back(prefill);
+  if (suites.decode) {
+    FATHOM_ASSIGN_OR_RETURN(const BenchRow decode,
+                            time_decode(timed, sequence, machine.read_bytes_per_s));
+    rows.push_back(decode);
+  }
+  runner->close(sequence);
+  return {};
+}
+
+}  // namespace fathom
