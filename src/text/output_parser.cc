@@ -359,7 +359,8 @@ void accumulate(ParsedOutput* output, const std::vector<OutputDelta>& deltas) {
   for (const OutputDelta& delta : deltas) {
     switch (delta.kind) {
       case OutputDelta::Kind::kReasoning:
-        output->reasoning = output->reasoning.value_or("") + delta.text;
+        if (!output->reasoning) output->reasoning.emplace();
+        *output->reasoning += delta.text;
         break;
       case OutputDelta::Kind::kContent:
         output->content += delta.text;
