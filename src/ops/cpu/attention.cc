@@ -42,7 +42,8 @@ void plan_table(const AttendArgs& args, WindowTable* table) {
   }
 }
 
-void fill_table(const AttendArgs& args, const WindowTable& table, int64_t begin, int64_t end) {
+void fill_table(CpuPath path, const AttendArgs& args, const WindowTable& table, int64_t begin,
+                int64_t end) {
   const int64_t width = args.window.stream.payload_bytes;
   const int64_t n_sequences = args.rows->n_sequences();
   int64_t s = 0;
@@ -54,11 +55,11 @@ void fill_table(const AttendArgs& args, const WindowTable& table, int64_t begin,
     float* out = table.rows + r * width;
     if (position < first) {
       const int64_t slot = position % args.window.stream.rows;
-      dequantize_a8(args.window.payload(s, slot), args.window.scale(s, slot), width, out);
+      dequantize_a8(path, args.window.payload(s, slot), args.window.scale(s, slot), width, out);
     } else {
       const int64_t row = args.rows->first_row(s) + position - first;
-      dequantize_a8(args.rows_kv.payload.row<uint8_t>(row), args.rows_kv.scales.row<uint8_t>(row),
-                    width, out);
+      dequantize_a8(path, args.rows_kv.payload.row<uint8_t>(row),
+                    args.rows_kv.scales.row<uint8_t>(row), width, out);
     }
   }
 }
@@ -235,8 +236,9 @@ void CpuOps::do_attend(const AttendArgs& args) {
   cpu::WindowTable& table = kept;  // of this thread, in the loops of the other ones too
   cpu::plan_table(args, &table);
   table.rows = cpu::scratch<Table>(table.n_table_rows * width);
-  pool_.parallel_for(table.n_table_rows, cpu::row_grain(width),
-                     [&](int64_t begin, int64_t end) { cpu::fill_table(args, table, begin, end); });
+  pool_.parallel_for(table.n_table_rows, cpu::row_grain(width), [&](int64_t begin, int64_t end) {
+    cpu::fill_table(path_, args, table, begin, end);
+  });
   const cpu::AttendPass pass = {path_, args, table};
   if (probing()) return cpu::run_probed(*this, pass);
   cpu::run_fused(pool_, pass);

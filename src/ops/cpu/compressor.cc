@@ -249,7 +249,7 @@ class CompressPass {
     }
     for (int64_t i = 0; i < n_groups(); ++i) {
       const Group& g = group(i);
-      quantize_idx4(keys + i * index_width(), index_width(),
+      quantize_idx4(path_, keys + i * index_width(), index_width(),
                     args_.index.payload(g.sequence, g.entry),
                     args_.index.scale(g.sequence, g.entry));
     }
@@ -257,7 +257,7 @@ class CompressPass {
 
   void write_entry(int64_t i) const {
     const Group& g = group(i);
-    quantize_kv4(c_ + i * width(), width(), args_.main.payload(g.sequence, g.entry),
+    quantize_kv4(path_, c_ + i * width(), width(), args_.main.payload(g.sequence, g.entry),
                  args_.main.scale(g.sequence, g.entry));
   }
 

@@ -74,7 +74,7 @@ struct MixPass {
   }
 };
 
-void gather_row(const EngramGatherArgs& args, int64_t row) {
+void gather_row(CpuPath path, const EngramGatherArgs& args, int64_t row) {
   struct Row;
   const int64_t columns = args.rows.dim(1);
   const int64_t width = args.table.dim(1);
@@ -83,7 +83,7 @@ void gather_row(const EngramGatherArgs& args, int64_t row) {
   for (int64_t c = 0; c < columns; ++c) {
     const int64_t id = args.rows.row<int64_t>(row)[c];
     FATHOM_CHECK(id >= 0 && id < args.table.dim(0));
-    dequantize_a8(args.table.row<uint8_t>(id), args.scales.row<uint8_t>(id), width, values);
+    dequantize_a8(path, args.table.row<uint8_t>(id), args.scales.row<uint8_t>(id), width, values);
     for (int64_t i = 0; i < width; ++i) out[c * width + i] = float_to_bf16(values[i]);
   }
 }
@@ -94,7 +94,8 @@ void requantize_row(CpuPath path, const EngramGatherArgs& args, int64_t row) {
   const int64_t width = args.out.width();
   float* values = scratch<Row>(width);
   widen(path, args.out.bf16.row<Bf16>(row), width, values);
-  quantize_a8(values, width, args.out.codes.row<uint8_t>(row), args.out.scales.row<uint8_t>(row));
+  quantize_a8(path, values, width, args.out.codes.row<uint8_t>(row),
+              args.out.scales.row<uint8_t>(row));
 }
 
 }  // namespace
@@ -107,13 +108,13 @@ void CpuOps::do_engram_gather(const EngramGatherArgs& args) {
   if (!probing()) {
     pool_.parallel_for(n_rows, grain, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
-        cpu::gather_row(args, row);
+        cpu::gather_row(path_, args, row);
         cpu::requantize_row(path_, args, row);
       }
     });
     return;
   }
-  for (int64_t row = 0; row < n_rows; ++row) cpu::gather_row(args, row);
+  for (int64_t row = 0; row < n_rows; ++row) cpu::gather_row(path_, args, row);
   show("engram.lookup",
        Tensor::dense(args.out.bf16.data, DType::kBf16, {n_rows, args.rows.dim(1), width}));
   for (int64_t row = 0; row < n_rows; ++row) cpu::requantize_row(path_, args, row);

@@ -141,8 +141,8 @@ void make_hidden(const Step& step, const Group& group, int64_t o_begin, int64_t 
         FATHOM_DCHECK(width == kUnit);
         uint8_t codes[kUnit];
         uint8_t scale = 0;
-        quantize_a8(hidden, width, codes, &scale);
-        dequantize_a8(codes, &scale, width, hidden);
+        quantize_a8(step.context->path, hidden, width, codes, &scale);
+        dequantize_a8(step.context->path, codes, &scale, width, hidden);
       }
       // A last unit may be short; products read whole blocks of 32.
       std::fill(hidden + width, hidden + padded_width(width), 0.0f);

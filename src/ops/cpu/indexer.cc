@@ -159,7 +159,7 @@ class IndexPass {
   void quantize_row(float* q) const {
     struct Codes;
     auto* codes = scratch<Codes, uint8_t>(row_width() / 2 + row_width() / 32);
-    quantize_idx4(q, row_width(), codes, codes + row_width() / 2);
+    quantize_idx4(path_, q, row_width(), codes, codes + row_width() / 2);
     dequantize_idx4(codes, codes + row_width() / 2, row_width(), q);
   }
 

@@ -1,5 +1,6 @@
 #include "ops/cpu/lanes.h"
 
+#include <algorithm>
 #include <cmath>
 
 #if defined(__x86_64__)
@@ -22,65 +23,124 @@ void accumulate_scalar(const AccumulateArgs& a) {
 
 #if defined(__x86_64__)
 
-// One tile of kHeads x 16 channels stays in registers over all slots.
-template <int kHeads>
-[[gnu::target("avx2,fma")]] void tile_avx2(const AccumulateArgs& a, int64_t h0, int64_t c0) {
-  __m256 acc[kHeads][2];
-  for (int h = 0; h < kHeads; ++h) {
-    const float* out = a.out + (h0 + h) * a.width + c0;
-    acc[h][0] = _mm256_loadu_ps(out);
-    acc[h][1] = _mm256_loadu_ps(out + 8);
+constexpr int64_t kStrip = 16;     // channels of a tile
+constexpr int64_t kSlotsMax = 64;  // of a strip; 4 KiB
+
+// Channels [c, c + 16) of slots [s, s + n) side by side: rows of a power-of-two stride would fall
+// into few sets of the first cache and be fetched again for every tile of heads.
+void copy_strip(const AccumulateArgs& a, int64_t s, int64_t n, int64_t c, float* strip) {
+  const float* v = a.v + s * a.width + c;
+  for (int64_t i = 0; i < n; ++i, v += a.width, strip += kStrip) std::copy_n(v, kStrip, strip);
+}
+
+// A tile of heads x 16 channels stays in registers over n slots from slot s on.
+struct Strip {
+  const float* v = nullptr;
+  int64_t s = 0;
+  int64_t n = 0;
+  int64_t c = 0;
+};
+
+// Accumulators are named: as arrays they would be stored in every step.
+[[gnu::target("avx2,fma")]] void four_heads_avx2(const AccumulateArgs& a, const Strip& strip,
+                                                 int64_t h) {
+  float* out0 = a.out + h * a.width + strip.c;
+  float* out1 = out0 + a.width;
+  float* out2 = out1 + a.width;
+  float* out3 = out2 + a.width;
+  __m256 a0 = _mm256_loadu_ps(out0), b0 = _mm256_loadu_ps(out0 + 8);
+  __m256 a1 = _mm256_loadu_ps(out1), b1 = _mm256_loadu_ps(out1 + 8);
+  __m256 a2 = _mm256_loadu_ps(out2), b2 = _mm256_loadu_ps(out2 + 8);
+  __m256 a3 = _mm256_loadu_ps(out3), b3 = _mm256_loadu_ps(out3 + 8);
+  const float* p = a.p + h * a.p_stride + strip.s;
+  const float* v = strip.v;
+  for (int64_t s = 0; s < strip.n; ++s, ++p, v += kStrip) {
+    const __m256 va = _mm256_loadu_ps(v);
+    const __m256 vb = _mm256_loadu_ps(v + 8);
+    const __m256 p0 = _mm256_broadcast_ss(p);
+    const __m256 p1 = _mm256_broadcast_ss(p + a.p_stride);
+    const __m256 p2 = _mm256_broadcast_ss(p + 2 * a.p_stride);
+    const __m256 p3 = _mm256_broadcast_ss(p + 3 * a.p_stride);
+    a0 = _mm256_fmadd_ps(p0, va, a0);
+    b0 = _mm256_fmadd_ps(p0, vb, b0);
+    a1 = _mm256_fmadd_ps(p1, va, a1);
+    b1 = _mm256_fmadd_ps(p1, vb, b1);
+    a2 = _mm256_fmadd_ps(p2, va, a2);
+    b2 = _mm256_fmadd_ps(p2, vb, b2);
+    a3 = _mm256_fmadd_ps(p3, va, a3);
+    b3 = _mm256_fmadd_ps(p3, vb, b3);
   }
-  const float* v = a.v + c0;
-  const float* p = a.p + h0 * a.p_stride;
-  for (int64_t s = 0; s < a.n_slots; ++s) {
-    const __m256 v0 = _mm256_loadu_ps(v);
-    const __m256 v1 = _mm256_loadu_ps(v + 8);
-    for (int h = 0; h < kHeads; ++h) {
-      const __m256 weight = _mm256_broadcast_ss(p + h * a.p_stride + s);
-      acc[h][0] = _mm256_fmadd_ps(weight, v0, acc[h][0]);
-      acc[h][1] = _mm256_fmadd_ps(weight, v1, acc[h][1]);
+  _mm256_storeu_ps(out0, a0);
+  _mm256_storeu_ps(out0 + 8, b0);
+  _mm256_storeu_ps(out1, a1);
+  _mm256_storeu_ps(out1 + 8, b1);
+  _mm256_storeu_ps(out2, a2);
+  _mm256_storeu_ps(out2 + 8, b2);
+  _mm256_storeu_ps(out3, a3);
+  _mm256_storeu_ps(out3 + 8, b3);
+}
+
+[[gnu::target("avx2,fma")]] void one_head_avx2(const AccumulateArgs& a, const Strip& strip,
+                                               int64_t h) {
+  float* out = a.out + h * a.width + strip.c;
+  __m256 a0 = _mm256_loadu_ps(out);
+  __m256 b0 = _mm256_loadu_ps(out + 8);
+  const float* p = a.p + h * a.p_stride + strip.s;
+  const float* v = strip.v;
+  for (int64_t s = 0; s < strip.n; ++s, ++p, v += kStrip) {
+    const __m256 p0 = _mm256_broadcast_ss(p);
+    a0 = _mm256_fmadd_ps(p0, _mm256_loadu_ps(v), a0);
+    b0 = _mm256_fmadd_ps(p0, _mm256_loadu_ps(v + 8), b0);
+  }
+  _mm256_storeu_ps(out, a0);
+  _mm256_storeu_ps(out + 8, b0);
+}
+
+[[gnu::target("avx512f")]] void four_heads_avx512(const AccumulateArgs& a, const Strip& strip,
+                                                  int64_t h) {
+  float* out0 = a.out + h * a.width + strip.c;
+  float* out1 = out0 + a.width;
+  float* out2 = out1 + a.width;
+  float* out3 = out2 + a.width;
+  __m512 a0 = _mm512_loadu_ps(out0);
+  __m512 a1 = _mm512_loadu_ps(out1);
+  __m512 a2 = _mm512_loadu_ps(out2);
+  __m512 a3 = _mm512_loadu_ps(out3);
+  const float* p = a.p + h * a.p_stride + strip.s;
+  const float* v = strip.v;
+  for (int64_t s = 0; s < strip.n; ++s, ++p, v += kStrip) {
+    const __m512 va = _mm512_loadu_ps(v);
+    a0 = _mm512_fmadd_ps(_mm512_set1_ps(*p), va, a0);
+    a1 = _mm512_fmadd_ps(_mm512_set1_ps(p[a.p_stride]), va, a1);
+    a2 = _mm512_fmadd_ps(_mm512_set1_ps(p[2 * a.p_stride]), va, a2);
+    a3 = _mm512_fmadd_ps(_mm512_set1_ps(p[3 * a.p_stride]), va, a3);
+  }
+  _mm512_storeu_ps(out0, a0);
+  _mm512_storeu_ps(out1, a1);
+  _mm512_storeu_ps(out2, a2);
+  _mm512_storeu_ps(out3, a3);
+}
+
+void heads(CpuPath path, const AccumulateArgs& a, const Strip& strip) {
+  int64_t h = 0;
+  for (; h + 4 <= a.n_heads; h += 4) {
+    if (path == CpuPath::kAvx512) {
+      four_heads_avx512(a, strip, h);
+    } else {
+      four_heads_avx2(a, strip, h);
     }
-    v += a.width;
   }
-  for (int h = 0; h < kHeads; ++h) {
-    float* out = a.out + (h0 + h) * a.width + c0;
-    _mm256_storeu_ps(out, acc[h][0]);
-    _mm256_storeu_ps(out + 8, acc[h][1]);
-  }
+  for (; h < a.n_heads; ++h) one_head_avx2(a, strip, h);
 }
 
-template <int kHeads>
-[[gnu::target("avx512f")]] void tile_avx512(const AccumulateArgs& a, int64_t h0, int64_t c0) {
-  __m512 acc[kHeads];
-  for (int h = 0; h < kHeads; ++h) acc[h] = _mm512_loadu_ps(a.out + (h0 + h) * a.width + c0);
-  const float* v = a.v + c0;
-  const float* p = a.p + h0 * a.p_stride;
-  for (int64_t s = 0; s < a.n_slots; ++s) {
-    const __m512 v0 = _mm512_loadu_ps(v);
-    for (int h = 0; h < kHeads; ++h) {
-      acc[h] = _mm512_fmadd_ps(_mm512_set1_ps(p[h * a.p_stride + s]), v0, acc[h]);
+void accumulate_strips(CpuPath path, const AccumulateArgs& a) {
+  alignas(64) float strip[kSlotsMax * kStrip];
+  for (int64_t s = 0; s < a.n_slots; s += kSlotsMax) {
+    const int64_t n = std::min(kSlotsMax, a.n_slots - s);
+    for (int64_t c = 0; c < a.width; c += kStrip) {
+      copy_strip(a, s, n, c, strip);
+      heads(path, a, {strip, s, n, c});
     }
-    v += a.width;
-  }
-  for (int h = 0; h < kHeads; ++h) _mm512_storeu_ps(a.out + (h0 + h) * a.width + c0, acc[h]);
-}
-
-void accumulate_avx2(const AccumulateArgs& a) {
-  for (int64_t c = 0; c < a.width; c += 16) {
-    int64_t h = 0;
-    for (; h + 6 <= a.n_heads; h += 6) tile_avx2<6>(a, h, c);
-    for (; h + 4 <= a.n_heads; h += 4) tile_avx2<4>(a, h, c);
-    for (; h < a.n_heads; ++h) tile_avx2<1>(a, h, c);
-  }
-}
-
-void accumulate_avx512(const AccumulateArgs& a) {
-  for (int64_t c = 0; c < a.width; c += 16) {
-    int64_t h = 0;
-    for (; h + 16 <= a.n_heads; h += 16) tile_avx512<16>(a, h, c);
-    for (; h + 4 <= a.n_heads; h += 4) tile_avx512<4>(a, h, c);
-    for (; h < a.n_heads; ++h) tile_avx512<1>(a, h, c);
   }
 }
 
@@ -90,8 +150,7 @@ void accumulate_avx512(const AccumulateArgs& a) {
 
 void accumulate(CpuPath path, const AccumulateArgs& args) {
 #if defined(__x86_64__)
-  if (path == CpuPath::kAvx2) return accumulate_avx2(args);
-  if (path == CpuPath::kAvx512) return accumulate_avx512(args);
+  if (path == CpuPath::kAvx2 || path == CpuPath::kAvx512) return accumulate_strips(path, args);
 #endif
   (void)path;
   accumulate_scalar(args);

@@ -103,7 +103,7 @@ void grouped_linear(const Context& context, const GroupedLinearArgs& args) {
       const Bf16* from = args.out.bf16.row<const Bf16>(r);
       for (int64_t o = begin * 32; o < o_end; o += 32) {
         for (int64_t j = 0; j < 32; ++j) values[j] = bf16_to_float(from[o + j]);
-        quantize_a8(values, 32, args.out.codes.row<uint8_t>(r) + o,
+        quantize_a8(context.path, values, 32, args.out.codes.row<uint8_t>(r) + o,
                     args.out.scales.row<uint8_t>(r) + o / 32);
       }
     }

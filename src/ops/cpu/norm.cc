@@ -27,7 +27,7 @@ void rms_norm_row(CpuPath path, const NormRow& args) {
 
 void store_activation(CpuPath path, const float* values, int64_t row, const Activation& out) {
   narrow(path, values, out.width(), out.bf16.row<Bf16>(row));
-  quantize_a8(values, out.width(), out.codes.row<uint8_t>(row), out.scales.row<uint8_t>(row));
+  quantize_a8(path, values, out.width(), out.codes.row<uint8_t>(row), out.scales.row<uint8_t>(row));
 }
 
 }  // namespace cpu

@@ -6,14 +6,21 @@
 
 #include <bit>
 #include <cmath>
+#include <random>
 
 #include "ops/cpu/golden_testing.h"
+#include "ops/cpu/paths_testing.h"
 
 namespace fathom {
 namespace {
 
-using Quantize = void (*)(const float*, int64_t, uint8_t*, uint8_t*);
-using Dequantize = void (*)(const uint8_t*, const uint8_t*, int64_t, float*);
+using Quantize = void (*)(CpuPath, const float*, int64_t, uint8_t*, uint8_t*);
+using Dequantize = void (*)(CpuPath, const uint8_t*, const uint8_t*, int64_t, float*);
+
+template <auto kBody>
+void any_path(CpuPath, const uint8_t* codes, const uint8_t* scales, int64_t width, float* x) {
+  kBody(codes, scales, width, x);
+}
 
 struct Format {
   const char* name;
@@ -26,11 +33,13 @@ struct Format {
 
 const Format kFormats[] = {
     {"a8", "codes", cpu::quantize_a8, cpu::dequantize_a8, 512, 16},
-    {"idx4", "codes_packed", cpu::quantize_idx4, cpu::dequantize_idx4, 256, 16},
-    {"kv4", "codes_packed", cpu::quantize_kv4, cpu::dequantize_kv4, 256, 32},
+    {"idx4", "codes_packed", cpu::quantize_idx4, any_path<cpu::dequantize_idx4>, 256, 16},
+    {"kv4", "codes_packed", cpu::quantize_kv4, any_path<cpu::dequantize_kv4>, 256, 32},
 };
 
-TEST(Quantize, EqualsTheGoldenRowsBitForBit) {
+class QuantizePaths : public testing::TestWithParam<CpuPath> {};
+
+TEST_P(QuantizePaths, EqualTheGoldenRowsBitForBit) {
   const Golden golden("quantizers");
   const auto input = golden.floats("input");
   for (const Format& f : kFormats) {
@@ -42,8 +51,8 @@ TEST(Quantize, EqualsTheGoldenRowsBitForBit) {
       std::vector<uint8_t> c(static_cast<size_t>(f.code_bytes), 0xaa);
       std::vector<uint8_t> s(static_cast<size_t>(f.scale_bytes), 0xaa);
       std::vector<float> v(512, NAN);
-      f.quantize(input.data() + row * 512, 512, c.data(), s.data());
-      f.dequantize(c.data(), s.data(), 512, v.data());
+      f.quantize(GetParam(), input.data() + row * 512, 512, c.data(), s.data());
+      f.dequantize(GetParam(), c.data(), s.data(), 512, v.data());
       EXPECT_EQ(0, std::memcmp(c.data(), codes.row<uint8_t>(row), c.size())) << name << row;
       EXPECT_EQ(0, std::memcmp(s.data(), scales.row<uint8_t>(row), s.size())) << name << row;
       for (size_t i = 0; i < 512; ++i) {
@@ -59,7 +68,7 @@ uint8_t scale_of(const Format& f, float amax) {
   x[5] = -round_to_bf16(amax);
   uint8_t codes[32] = {};
   uint8_t scales[2] = {};
-  f.quantize(x.data(), 32, codes, scales);
+  f.quantize(CpuPath::kScalar, x.data(), 32, codes, scales);
   return scales[0];
 }
 
@@ -81,7 +90,7 @@ TEST(Quantize, ScalesFollowThePublishedVectors) {
 }
 
 // Every bf16 x beside every power of two as the block's largest value: the code is the codec's.
-TEST(Quantize, EveryBf16GetsTheCodeOfThePlainCodec) {
+TEST_P(QuantizePaths, EveryBf16GetsTheCodeOfThePlainCodec) {
   for (int exponent = -30; exponent <= 30; exponent += 3) {
     const float amax = std::ldexp(1.0f, exponent);
     const float scale =
@@ -92,12 +101,39 @@ TEST(Quantize, EveryBf16GetsTheCodeOfThePlainCodec) {
     for (uint32_t bits = 0; bf16_to_float(static_cast<Bf16>(bits)) <= amax; ++bits) {
       x[bits % 31 + 1] = bf16_to_float(static_cast<Bf16>(bits));
       x[(bits + 1) % 31 + 1] = -bf16_to_float(static_cast<Bf16>(bits));
-      cpu::quantize_a8(x.data(), 32, codes, scales);
+      cpu::quantize_a8(GetParam(), x.data(), 32, codes, scales);
       ASSERT_EQ(codes[bits % 31 + 1], float_to_e4m3(x[bits % 31 + 1] / scale));
       ASSERT_EQ(codes[(bits + 1) % 31 + 1], float_to_e4m3(x[(bits + 1) % 31 + 1] / scale));
     }
   }
 }
+
+// Random bits as inputs and as codes, NaN among them: what the scalar path gives.
+TEST_P(QuantizePaths, GiveTheBitsOfTheScalarPath) {
+  std::mt19937_64 random(3);
+  for (const Format& f : kFormats) {
+    for (int round = 0; round < 300; ++round) {
+      std::vector<float> x(512);
+      for (float& v : x) v = bf16_to_float(static_cast<Bf16>(random() & 0xff7fu));
+      std::vector<uint8_t> codes[2];
+      std::vector<uint8_t> scales[2];
+      std::vector<float> values[2];
+      const CpuPath paths[2] = {CpuPath::kScalar, GetParam()};
+      for (size_t i = 0; i < 2; ++i) {
+        codes[i].assign(static_cast<size_t>(f.code_bytes), 0xaa);
+        scales[i].assign(static_cast<size_t>(f.scale_bytes), 0xaa);
+        values[i].assign(512, NAN);
+        f.quantize(paths[i], x.data(), 512, codes[i].data(), scales[i].data());
+        f.dequantize(paths[i], codes[i].data(), scales[i].data(), 512, values[i].data());
+      }
+      EXPECT_EQ(codes[0], codes[1]) << f.name;
+      EXPECT_EQ(scales[0], scales[1]) << f.name;
+      EXPECT_EQ(0, std::memcmp(values[0].data(), values[1].data(), 512 * sizeof(float))) << f.name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, QuantizePaths, testing::ValuesIn(paths_here()));
 
 }  // namespace
 }  // namespace fathom

@@ -40,15 +40,15 @@ struct WindowPass {
 
   void quantize(int64_t begin, int64_t end) const {
     for (int64_t r = begin; r < end; ++r) {
-      quantize_a8(row(r), width(), args.out.payload.row<uint8_t>(r),
+      quantize_a8(path, row(r), width(), args.out.payload.row<uint8_t>(r),
                   args.out.scales.row<uint8_t>(r));
     }
   }
 
   void dequantize(int64_t begin, int64_t end) const {
     for (int64_t r = begin; r < end; ++r) {
-      dequantize_a8(args.out.payload.row<uint8_t>(r), args.out.scales.row<uint8_t>(r), width(),
-                    row(r));
+      dequantize_a8(path, args.out.payload.row<uint8_t>(r), args.out.scales.row<uint8_t>(r),
+                    width(), row(r));
     }
   }
 };
