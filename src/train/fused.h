@@ -1,0 +1,25 @@
+#pragma once
+
+// The CUDA form of the words of ops.h: autograd functions over the kernels of kernels.h.
+
+#include "train/ops.h"
+
+namespace fathom::train::fused {
+
+Tensor linear_f32(const Tensor& x, const Tensor& w);
+Tensor rms_norm(const Tensor& x, const Tensor& w);
+Tensor rotate(const Tensor& x, const Placement& where, bool inverse);
+HcOut hc_read(const Tensor& streams, const Tensor& pre, const HcParams& params, const Tensor& norm);
+Tensor hc_collapse(const Tensor& streams, const Tensor& pre, const Tensor& norm);
+Tensor hc_write(const Tensor& streams, const Tensor& y, const Tensor& mix);
+Tensor engram_add(const Tensor& streams, const Tensor& kv, const Tensor& gain);
+Tensor route(const Tensor& logits, const Tensor& bias, int64_t top, double factor, Tensor& load);
+Tensor swiglu(const Tensor& gu, const Tensor& wt, int64_t width, double limit);
+Tensor cross_entropy(const Tensor& x, const Tensor& head, const Tensor& target,
+                     const Tensor& weight, Tensor& nll);
+AttendOut attend(const Tensor& q, const Tensor& kv, const Tensor& global, const Tensor& selected,
+                 const Tensor& sink, const AttendShape& shape);
+Selection index_select(const Tensor& q, const Tensor& k, const Tensor& weights, const Tensor& pool,
+                       const SelectShape& shape);
+
+}  // namespace fathom::train::fused
