@@ -1,8 +1,9 @@
 #!/bin/bash
 # The trainer on a GPU machine that has nothing but CUDA, cmake, ninja and torch's Python package.
 #   train.sh STEP...       steps: unpack build check speed train eval export
-# from the repository root. Variables: DATA (folder with index.json and streams, packed or not), WORK (build and run folder on
-# local disk, kept between calls), LIMIT (seconds of wall time for `train`), RECIPE, OUT (results).
+# from the repository root. Variables: DATA (folder with index.json and streams, or .tar.xz of
+# them), WORK (build and run folder on local disk, kept between calls), LIMIT (seconds of wall time
+# for `train`), RECIPE, OUT (results).
 set -euo pipefail
 DATA=${DATA:?folder with index.json}
 WORK=${WORK:-/tmp/fathom}
@@ -24,18 +25,17 @@ build() {
     { grep -E 'error|FAILED|undefined' -A3 "$WORK/build.log" | head -60; return 1; }
 }
 
-# Streams may travel as .xz; they are unpacked once, all at a time.
+# Streams may travel as .tar.xz; they are unpacked once, all at a time.
 unpack() {
   local file pids=()
   mkdir -p "$WORK/data"
   for file in "$DATA"/*; do
     case $file in
-      *.xz)
-        python3 -c 'import lzma, shutil, sys
-shutil.copyfileobj(lzma.open(sys.argv[1]), open(sys.argv[2], "wb"), 1 << 22)' \
-          "$file" "$WORK/data/$(basename "$file" .xz)" &
+      *.tar.xz)
+        python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' \
+          "$file" "$WORK/data" &
         pids+=($!) ;;
-      *) cp "$file" "$WORK/data/" ;;
+      *) cp -r "$file" "$WORK/data/" ;;
     esac
   done
   for pid in "${pids[@]}"; do wait "$pid"; done
@@ -46,8 +46,11 @@ for step in "$@"; do
   case $step in
     unpack) unpack ;;
     build) build ;;
-    check) $train selfcheck 2>&1 | tee "$OUT/selfcheck.log" ;;
-    speed) $train speed --recipe "$RECIPE" --data "$WORK/data" 2>&1 | tee "$OUT/speed.log" ;;
+    # These two report and let the later steps go on.
+    check) $train selfcheck 2>&1 | tee "$OUT/selfcheck.log" || say "check FAILED" ;;
+    speed)
+      $train speed --recipe "$RECIPE" --data "$WORK/data" 2>&1 | tee "$OUT/speed.log" ||
+        say "speed FAILED" ;;
     train)
       $train run --recipe "$RECIPE" --data "$WORK/data" --out "$WORK/run" --limit "$LIMIT" 2>&1 |
         tee -a "$WORK/train.log"

@@ -51,25 +51,22 @@ int64_t int_of(const Json& entry, const char* key) {
 
 Result<Source> open_source(const std::string& folder, const Json& entry) {
   const std::string name = text_of(entry, "name");
+  const std::string path = folder + "/" + text_of(entry, "tokens");
   if (name.empty()) {
-    return invalid(folder + "/index.json: a shard has no name");
+    return invalid(folder + "/index.json: a source has no name");
   }
-  FATHOM_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(folder + "/" + name + ".u16"));
-  Source source{name,
-                text_of(entry, "kind"),
-                int_of(entry, "row"),
-                static_cast<uint64_t>(int_of(entry, "bytes")),
-                std::move(file),
-                std::nullopt};
-  if (source.size() != int_of(entry, "tokens")) {
-    return invalid(folder + "/" + name + ".u16: " + std::to_string(source.size()) +
-                   " tokens, expected " + std::to_string(int_of(entry, "tokens")));
+  FATHOM_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path));
+  Source source{name, text_of(entry, "kind"), int_of(entry, "row"),
+                static_cast<uint64_t>(int_of(entry, "bytes")), std::move(file), std::nullopt};
+  if (source.size() != int_of(entry, "n_tokens")) {
+    return invalid(path + ": " + std::to_string(source.size()) + " tokens, expected " +
+                   std::to_string(int_of(entry, "n_tokens")));
   }
-  const Json* weighted = entry.find("weights");
-  if (weighted != nullptr && weighted->as_bool()) {
-    FATHOM_ASSIGN_OR_RETURN(MappedFile side, MappedFile::open(folder + "/" + name + ".w8"));
+  const std::string weights = text_of(entry, "weights");
+  if (!weights.empty()) {
+    FATHOM_ASSIGN_OR_RETURN(MappedFile side, MappedFile::open(folder + "/" + weights));
     if (static_cast<int64_t>(side.bytes().size()) != source.size()) {
-      return invalid(folder + "/" + name + ".w8: " + std::to_string(side.bytes().size()) +
+      return invalid(folder + "/" + weights + ": " + std::to_string(side.bytes().size()) +
                      " weights, expected " + std::to_string(source.size()));
     }
     source.weights = std::move(side);
@@ -108,15 +105,15 @@ int64_t place(const Source& source, int64_t length, uint64_t bits) {
 Result<Dataset> Dataset::open(const std::string& folder) {
   FATHOM_ASSIGN_OR_RETURN(const std::string text, read_file(folder + "/index.json"));
   FATHOM_ASSIGN_OR_RETURN(const Json index, Json::parse(text));
-  const Json* shards = index.find("shards");
-  if (shards == nullptr) {
-    return invalid(folder + "/index.json: shards is absent");
+  const Json* sources = index.find("sources");
+  if (sources == nullptr) {
+    return invalid(folder + "/index.json: sources is absent");
   }
   Dataset out;
   out.folder_ = folder;
-  for (const Json& entry : shards->items()) {
+  for (const Json& entry : sources->items()) {
     FATHOM_ASSIGN_OR_RETURN(Source source, open_source(folder, entry));
-    const bool held = text_of(entry, "split") == "held_out";
+    const bool held = text_of(entry, "split") == "heldout";
     (held ? out.heldout_ : out.train_).push_back(std::move(source));
   }
   return out;

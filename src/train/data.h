@@ -1,10 +1,11 @@
 #pragma once
 
-// Training data: token streams NAME.u16 of little-endian uint16, mapped, with loss weights of one
-// byte a token in NAME.w8 where the index says so. index.json:
-//   {"vocab": 4096, "shards": [{"name": "recall_512", "kind": "recall", "split": "train",
-//     "tokens": 2000187, "bytes": 5331122, "row": 513, "weights": true}, ...]}
-// `bytes` are the bytes of text the tokens stand for; `split` is "train" or "held_out"; `row` above
+// Training data: streams of little-endian uint16 tokens, mapped, with loss weights of one byte a
+// token where the index names them. index.json:
+//   {"vocab_size": 4096, "sources": [{"name": "recall_512", "kind": "recall", "split": "train",
+//     "tokens": "recall_512.u16", "weights": "recall_512.w8", "n_tokens": 2000187,
+//     "bytes": 5331122, "row": 513}, ...]}
+// `bytes` are the bytes of text the tokens stand for; `split` is "train" or "heldout"; `row` above
 // 0 means that the stream is rows of that many tokens and crops begin at a row. Batches are a pure
 // function of seed, step and shape.
 

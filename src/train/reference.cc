@@ -134,10 +134,10 @@ AttendOut attend(const Tensor& q, const Tensor& kv, const Tensor& global, const 
   if (global.defined()) {
     const int64_t entries = shape.entries;
     values = at::cat({window, widen(global).view({b, 1, entries, d})}, 2);
-    const Tensor seen =
-        selected.defined()
-            ? selection_bits(selected, entries).view({b, t, entries})
-            : visible_mask(t, entries, shape.ratio, q.device()).expand({b, t, entries});
+    Tensor seen = visible_mask(t, entries, shape.ratio, q.device()).expand({b, t, entries});
+    if (selected.defined()) {
+      seen = seen.logical_and(selection_bits(selected, entries).view({b, t, entries}));
+    }
     mask = at::cat({mask, seen}, 2);
   }
   Tensor scores = at::matmul(rows, values.transpose(2, 3)) * shape.scale;  // [b, t, heads, all]

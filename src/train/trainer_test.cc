@@ -41,11 +41,13 @@ class TrainerTest : public ::testing::Test {
     write_stream(folder_ / "data/b.u16", 4000, 2);
     write_stream(folder_ / "data/r.u16", 3900, 3);
     std::ofstream(folder_ / "data/r.w8") << std::string(3900, 3);
-    std::ofstream(folder_ / "data/index.json") << R"({"vocab": 64, "shards": [
-            {"name": "a", "kind": "code", "tokens": 20000, "bytes": 40000, "split": "train"},
-            {"name": "r", "kind": "recall", "tokens": 3900, "bytes": 8000, "split": "train",
-             "row": 65, "weights": true},
-            {"name": "b", "tokens": 4000, "bytes": 8000, "split": "held_out"}]})";
+    std::ofstream(folder_ / "data/index.json") << R"({"vocab_size": 64, "sources": [
+            {"name": "a", "kind": "code", "tokens": "a.u16", "n_tokens": 20000, "bytes": 40000,
+             "split": "train", "row": 0},
+            {"name": "r", "kind": "recall", "tokens": "r.u16", "n_tokens": 3900, "bytes": 8000,
+             "split": "train", "row": 65, "weights": "r.w8"},
+            {"name": "b", "tokens": "b.u16", "n_tokens": 4000, "bytes": 8000,
+             "split": "heldout"}]})";
     recipe_.config = kRoot + "/tests/train/tiny/config.json";
     recipe_.mix = {{"code", 0.9}, {"recall", 0.1}};
     recipe_.steps = 40;
