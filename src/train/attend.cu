@@ -37,7 +37,7 @@ __device__ inline uint8_t visible_byte(const Attend& p, const Row& row, int entr
 // kChunks blocks of 256 entries; lane l holds entries c * 256 + 8 l .. + 7.
 template <int kChunks>
 __global__ void __launch_bounds__(kThreads)
-    softmax_kernel(Attend p, bf16_t* sw, bf16_t* sg, float* lse) {
+    softmax_kernel(Attend p, Bf16* sw, Bf16* sg, float* lse) {
   constexpr int kWindowPer = 2 * kMaxWindow / 32;
   const int lane = threadIdx.x % 32;
   const int64_t id = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
@@ -46,8 +46,8 @@ __global__ void __launch_bounds__(kThreads)
   }
   const Row row(p, id);
   const float sink = p.sink[row.head];
-  bf16_t* wline = sw + id * 2 * p.window;
-  bf16_t* gline = sg + id * p.entries;
+  Bf16* wline = sw + id * 2 * p.window;
+  Bf16* gline = sg + id * p.entries;
   float w[kWindowPer];
   uint4 g[kChunks];
   uint8_t seen[kChunks];
@@ -316,7 +316,7 @@ __global__ void __launch_bounds__(kThreads) select_kernel(IndexSelect p) {
     call;                               \
   }
 
-void attend_softmax(const Attend& p, bf16_t* sw, bf16_t* sg, float* lse, Stream stream) {
+void attend_softmax(const Attend& p, Bf16* sw, Bf16* sg, float* lse, Stream stream) {
   const auto s = static_cast<cudaStream_t>(stream);
   const int grid = full_grid(p.tokens * p.heads, kWarps);
   FATHOM_BY_CHUNKS(p.entries, (softmax_kernel<kChunks><<<grid, kThreads, 0, s>>>(p, sw, sg, lse)));

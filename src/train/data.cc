@@ -56,8 +56,12 @@ Result<Source> open_source(const std::string& folder, const Json& entry) {
     return invalid(folder + "/index.json: a source has no name");
   }
   FATHOM_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path));
-  Source source{name, text_of(entry, "kind"), int_of(entry, "row"),
-                static_cast<uint64_t>(int_of(entry, "bytes")), std::move(file), std::nullopt};
+  Source source{name,
+                text_of(entry, "kind"),
+                int_of(entry, "row"),
+                static_cast<uint64_t>(int_of(entry, "bytes")),
+                std::move(file),
+                std::nullopt};
   if (source.size() != int_of(entry, "n_tokens")) {
     return invalid(path + ": " + std::to_string(source.size()) + " tokens, expected " +
                    std::to_string(int_of(entry, "n_tokens")));

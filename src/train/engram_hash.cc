@@ -125,6 +125,18 @@ std::vector<uint64_t> numpy_integers(uint64_t seed, uint64_t bound, int count) {
   return out;
 }
 
+namespace {
+
+// The smallest prime above `prime` that no earlier table has.
+int64_t next_prime(int64_t prime, const std::unordered_set<int64_t>& seen) {
+  do {
+    ++prime;
+  } while (!is_prime(prime) || seen.count(prime) != 0);
+  return prime;
+}
+
+}  // namespace
+
 std::vector<EngramTable> engram_tables(const Config& config) {
   std::vector<EngramTable> tables;
   std::unordered_set<int64_t> seen;
@@ -133,9 +145,7 @@ std::vector<EngramTable> engram_tables(const Config& config) {
     for (int64_t order = 2; order <= config.engram_max_ngram_size; ++order) {
       int64_t prime = config.engram_vocab_size - 1;
       for (int64_t head = 0; head < config.engram_n_heads; ++head) {
-        do {
-          ++prime;
-        } while (!is_prime(prime) || seen.count(prime) != 0);
+        prime = next_prime(prime, seen);
         seen.insert(prime);
         table.offsets.push_back(table.rows);
         table.primes.push_back(prime);

@@ -63,20 +63,21 @@ Tensor attend_one(const Tensor& q, const Tensor& rows, const Tensor& slots, cons
 
 }  // namespace
 
-Tensor attend_exact(const Tensor& q, const Tensor& kv, const Tensor& global, const Tensor& selected,
-                    const Tensor& sink, const AttendShape& shape, int64_t top) {
+Tensor attend_exact(const Tensor& q, const Tensor& kv, const ExactKeys& global, const Tensor& sink,
+                    const AttendShape& shape) {
   const int64_t t = shape.length;
   const int64_t batch = q.size(0) / t;
   std::vector<Tensor> outs;
   for (int64_t b = 0; b < batch; ++b) {
     Tensor rows = widen(kv.narrow(0, b * t, t));
     Tensor slots = slots_of(window_mask(t, shape.window, q.device()), shape.window);
-    if (global.defined()) {
+    if (global.rows.defined()) {
       const int64_t entries = shape.entries;
+      const Tensor& selected = global.selected;
       const Tensor seen = selected.defined() ? selection_bits(selected, entries).narrow(0, b * t, t)
                                              : visible_mask(t, entries, shape.ratio, q.device());
-      const Tensor more = slots_of(seen, selected.defined() ? top : entries);
-      rows = at::cat({rows, widen(global.narrow(0, b * entries, entries))});
+      const Tensor more = slots_of(seen, selected.defined() ? global.top : entries);
+      rows = at::cat({rows, widen(global.rows.narrow(0, b * entries, entries))});
       slots = at::cat({slots, at::where(more.ge(0), more + t, more)}, 1);
     }
     outs.push_back(attend_one(widen(q.narrow(0, b * t, t)), rows, slots, sink, shape.scale));

@@ -16,7 +16,7 @@ using torch::autograd::variable_list;
 // Everything runs on the default stream.
 constexpr gpu::Stream kStream = nullptr;
 
-gpu::bf16_t* bf(const Tensor& t) { return static_cast<gpu::bf16_t*>(t.mutable_data_ptr()); }
+gpu::Bf16* bf(const Tensor& t) { return static_cast<gpu::Bf16*>(t.mutable_data_ptr()); }
 float* f32(const Tensor& t) { return static_cast<float*>(t.mutable_data_ptr()); }
 uint8_t* bytes(const Tensor& t) {
   return t.defined() && t.numel() > 0 ? static_cast<uint8_t*>(t.mutable_data_ptr()) : nullptr;
@@ -47,7 +47,7 @@ class RmsNormFn : public Function<RmsNormFn> {
   static Tensor forward(AutogradContext* context, const Tensor& x_in, const Tensor& w) {
     const Tensor x = x_in.stride(1) == 1 ? x_in : x_in.contiguous();
     Tensor y = at::empty({x.size(0), x.size(1)}, x.options());
-    gpu::rms_norm_fwd(bf(x), x.stride(0), bf(w), bf(y), x.size(0), static_cast<int>(x.size(1)),
+    gpu::rms_norm_fwd({bf(x), x.stride(0), bf(w), bf(y)}, x.size(0), static_cast<int>(x.size(1)),
                       kStream);
     context->save_for_backward({x, w});
     return y;
@@ -234,7 +234,7 @@ class EngramFn : public Function<EngramFn> {
   static Tensor forward(AutogradContext* context, const Tensor& streams, const Tensor& kv,
                         const Tensor& gain) {
     Tensor out = at::empty_like(streams);
-    gpu::engram_fwd(bf(streams), bf(kv), f32(gain), bf(out), streams.size(0),
+    gpu::engram_fwd({bf(streams), bf(kv), f32(gain), bf(out)}, streams.size(0),
                     static_cast<int>(streams.size(2)), kStream);
     context->save_for_backward({streams, kv, gain});
     return out;
@@ -257,9 +257,14 @@ class RouteFn : public Function<RouteFn> {
   static Tensor forward(AutogradContext* context, const Tensor& logits, const Tensor& bias,
                         int64_t top, double factor, const Tensor& load) {
     const Tensor wt = at::empty_like(logits);
-    gpu::route_fwd(f32(logits), f32(bias), f32(wt), f32(load), logits.size(0),
-                   static_cast<int>(logits.size(1)), static_cast<int>(top),
-                   static_cast<float>(factor), kStream);
+    const gpu::Route p{f32(logits),
+                       f32(bias),
+                       f32(wt),
+                       f32(load),
+                       static_cast<int>(logits.size(1)),
+                       static_cast<int>(top),
+                       static_cast<float>(factor)};
+    gpu::route_fwd(p, logits.size(0), kStream);
     context->save_for_backward({logits, wt});
     context->saved_data["factor"] = factor;
     return wt;
@@ -268,9 +273,13 @@ class RouteFn : public Function<RouteFn> {
     const auto saved = context->get_saved_variables();
     const Tensor dwt = grads[0].contiguous();
     const Tensor dlogits = at::empty_like(dwt);
-    gpu::route_bwd(f32(saved[0]), f32(saved[1]), f32(dwt), f32(dlogits), dwt.size(0),
-                   static_cast<int>(dwt.size(1)),
-                   static_cast<float>(context->saved_data["factor"].toDouble()), kStream);
+    const gpu::RouteGrad p{f32(saved[0]),
+                           f32(saved[1]),
+                           f32(dwt),
+                           f32(dlogits),
+                           static_cast<int>(dwt.size(1)),
+                           static_cast<float>(context->saved_data["factor"].toDouble())};
+    gpu::route_bwd(p, dwt.size(0), kStream);
     return {dlogits, Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
@@ -297,7 +306,7 @@ class SwigluFn : public Function<SwigluFn> {
     const gpu::Swiglu p{bf(saved[0]), f32(saved[1]), static_cast<int>(dwt.size(1)),
                         static_cast<int>(context->saved_data["width"].toInt()),
                         static_cast<float>(context->saved_data["limit"].toDouble())};
-    gpu::swiglu_bwd(p, bf(dh), bf(dgu), f32(dwt), dh.size(0), kStream);
+    gpu::swiglu_bwd(p, {bf(dh), bf(dgu), f32(dwt)}, dh.size(0), kStream);
     return {dgu, dwt, Tensor(), Tensor()};
   }
 };
@@ -317,8 +326,9 @@ class CrossEntropyFn : public Function<CrossEntropyFn> {
       const int64_t rows = std::min(kChunk, n - at);
       const Tensor part = x.narrow(0, at, rows);
       const Tensor logits = at::mm(part, head.t());
-      gpu::cross_entropy(bf(logits), target.const_data_ptr<int64_t>() + at, f32(weight) + at,
-                         f32(nll) + at, rows, static_cast<int>(head.size(0)), kStream);
+      const gpu::CrossEntropy p{bf(logits), target.const_data_ptr<int64_t>() + at, f32(weight) + at,
+                                f32(nll) + at, static_cast<int>(head.size(0))};
+      gpu::cross_entropy(p, rows, kStream);
       if (grad) {
         Tensor out = dx.narrow(0, at, rows);
         at::mm_out(out, logits, head);
@@ -515,11 +525,11 @@ Tensor cross_entropy(const Tensor& x, const Tensor& head, const Tensor& target,
   return out[0];
 }
 
-AttendOut attend(const Tensor& q, const Tensor& kv, const Tensor& global, const Tensor& selected,
-                 const Tensor& sink, const AttendShape& shape) {
+AttendOut attend(const Tensor& q, const Tensor& kv, const GlobalKeys& global, const Tensor& sink,
+                 const AttendShape& shape) {
   const Tensor none = at::empty({0}, q.options());
-  const auto out = AttendFn::apply(q.contiguous(), kv, global.defined() ? global : none, sink,
-                                   selected.defined() ? selected : none, shape);
+  const auto out = AttendFn::apply(q.contiguous(), kv, global.rows.defined() ? global.rows : none,
+                                   sink, global.selected.defined() ? global.selected : none, shape);
   return {out[0], out[1]};
 }
 

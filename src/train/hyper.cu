@@ -11,7 +11,7 @@ constexpr int kStreams = 4;
 
 // Lane l of the warp holds channels c * 128 + 4 l .. + 3 for c < kC.
 template <int kC>
-__device__ void load_row(const bf16_t* p, float (&v)[kC][4], int lane) {
+__device__ void load_row(const Bf16* p, float (&v)[kC][4], int lane) {
 #pragma unroll
   for (int c = 0; c < kC; ++c) {
     load4(p + c * 128 + lane * 4, v[c]);
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kThreads) hc_read_grad_kernel(HcReadGrad p, in
 }
 
 template <int kC>
-__global__ void __launch_bounds__(kThreads) hc_write_kernel(HcWrite p, bf16_t* out, int64_t n) {
+__global__ void __launch_bounds__(kThreads) hc_write_kernel(HcWrite p, Bf16* out, int64_t n) {
   constexpr int kDim = kC * 128;
   const int lane = threadIdx.x % 32;
   const int64_t t = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
@@ -243,7 +243,7 @@ struct EngramRow {
   float w[kC][4];
   float hh, kk, dot, gate, d;
 
-  __device__ void load(const bf16_t* streams, const bf16_t* key, const float* weight, int lane) {
+  __device__ void load(const Bf16* streams, const Bf16* key, const float* weight, int lane) {
     constexpr int kDim = kC * 128;
     load_row<kC>(streams, h, lane);
     load_row<kC>(key, k, lane);
@@ -271,7 +271,7 @@ struct EngramRow {
 
 template <int kC>
 __global__ void __launch_bounds__(kThreads)
-    engram_kernel(const bf16_t* streams, const bf16_t* kv, const float* w, bf16_t* out, int64_t n) {
+    engram_kernel(const Bf16* streams, const Bf16* kv, const float* w, Bf16* out, int64_t n) {
   constexpr int kDim = kC * 128;
   const int lane = threadIdx.x % 32;
   const int64_t t = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
@@ -392,7 +392,7 @@ void hc_read_bwd(const HcReadGrad& p, int64_t n, int dim, Stream stream) {
   check_launch("hc_read_bwd");
 }
 
-void hc_write_fwd(const HcWrite& p, bf16_t* out, int64_t n, int dim, Stream stream) {
+void hc_write_fwd(const HcWrite& p, Bf16* out, int64_t n, int dim, Stream stream) {
   const auto s = static_cast<cudaStream_t>(stream);
   FATHOM_BY_WIDTH(dim, (hc_write_kernel<kC><<<full_grid(n, kWarps), kThreads, 0, s>>>(p, out, n)));
   check_launch("hc_write_fwd");
@@ -405,11 +405,10 @@ void hc_write_bwd(const HcWrite& p, const HcWriteGrad& g, int64_t n, int dim, St
   check_launch("hc_write_bwd");
 }
 
-void engram_fwd(const bf16_t* streams, const bf16_t* kv, const float* w, bf16_t* out, int64_t n,
-                int dim, Stream stream) {
+void engram_fwd(const Engram& p, int64_t n, int dim, Stream stream) {
   const auto s = static_cast<cudaStream_t>(stream);
-  FATHOM_BY_WIDTH(
-      dim, (engram_kernel<kC><<<full_grid(n, kWarps), kThreads, 0, s>>>(streams, kv, w, out, n)));
+  FATHOM_BY_WIDTH(dim, (engram_kernel<kC><<<full_grid(n, kWarps), kThreads, 0, s>>>(
+                           p.streams, p.kv, p.w, p.out, n)));
   check_launch("engram_fwd");
 }
 

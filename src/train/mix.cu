@@ -271,17 +271,17 @@ void hc_coef_bwd(const HcCoef& p, const HcCoefGrad& g, int width, int64_t n, Str
   check_launch("hc_coef_bwd");
 }
 
-void route_fwd(const float* logits, const float* bias, float* wt, float* load, int64_t n,
-               int experts, int top, float factor, Stream stream) {
+void route_fwd(const Route& p, int64_t n, Stream stream) {
   const auto s = static_cast<cudaStream_t>(stream);
-  route_kernel<<<full_grid(n, 256), 256, 0, s>>>(logits, bias, wt, load, n, experts, top, factor);
+  route_kernel<<<full_grid(n, 256), 256, 0, s>>>(p.logits, p.bias, p.wt, p.load, n, p.experts,
+                                                 p.top, p.factor);
   check_launch("route_fwd");
 }
 
-void route_bwd(const float* logits, const float* wt, const float* dwt, float* dlogits, int64_t n,
-               int experts, float factor, Stream stream) {
+void route_bwd(const RouteGrad& p, int64_t n, Stream stream) {
   const auto s = static_cast<cudaStream_t>(stream);
-  route_grad_kernel<<<full_grid(n, 256), 256, 0, s>>>(logits, wt, dwt, dlogits, n, experts, factor);
+  route_grad_kernel<<<full_grid(n, 256), 256, 0, s>>>(p.logits, p.wt, p.dwt, p.dlogits, n,
+                                                      p.experts, p.factor);
   check_launch("route_bwd");
 }
 

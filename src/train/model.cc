@@ -325,10 +325,10 @@ Tensor Model::attention(State& s, const LayerPlan& plan, const Tensor& x) {
   const Tensor selected = entries.defined() ? s.selected : Tensor();
   AttendOut out;
   if (numerics_.exact) {
-    out.out = attend_exact(query.q, kv, entries, selected, weight("attn.attn_sink"), shape,
-                           config_.index_topk);
+    const ExactKeys keys{{entries, selected}, config_.index_topk};
+    out.out = attend_exact(query.q, kv, keys, weight("attn.attn_sink"), shape);
   } else {
-    out = attend(query.q, kv, entries, selected, weight("attn.attn_sink"), shape);
+    out = attend(query.q, kv, {entries, selected}, weight("attn.attn_sink"), shape);
     if (entries.defined()) {
       add_target(s, plan, query.q, out);
     }

@@ -122,9 +122,12 @@ class Model {
 // cos/sin [positions, rope / 2, 2] (spec/backbone.md 2.5); scaled: the compressed theta with YaRN.
 Tensor rope_table(const Config& config, bool scaled, int64_t positions);
 
+struct ExactKeys : GlobalKeys {
+  int64_t top = 0;  // most entries that `selected` holds for one query
+};
 // Canonical attention of spec/backbone.md 3.8 on bf16 rows, one sequence after the other.
-Tensor attend_exact(const Tensor& q, const Tensor& kv, const Tensor& global, const Tensor& selected,
-                    const Tensor& sink, const AttendShape& shape, int64_t top);
+Tensor attend_exact(const Tensor& q, const Tensor& kv, const ExactKeys& global, const Tensor& sink,
+                    const AttendShape& shape);
 
 // index_select with every step of the score rounded to bf16, as the released reference does.
 Selection select_bf16(const Tensor& q, const Tensor& k, const Tensor& weights, const Tensor& pool,

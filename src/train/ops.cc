@@ -95,10 +95,10 @@ Tensor cross_entropy(const Tensor& x, const Tensor& head, const Tensor& target,
   return reference::cross_entropy(x, head, target, weight, nll);
 }
 
-AttendOut attend(const Tensor& q, const Tensor& kv, const Tensor& global, const Tensor& selected,
-                 const Tensor& sink, const AttendShape& shape) {
-  FATHOM_FUSED(q, attend(q, kv, global, selected, sink, shape));
-  return reference::attend(q, kv, global, selected, sink, shape);
+AttendOut attend(const Tensor& q, const Tensor& kv, const GlobalKeys& global, const Tensor& sink,
+                 const AttendShape& shape) {
+  FATHOM_FUSED(q, attend(q, kv, global, sink, shape));
+  return reference::attend(q, kv, global, sink, shape);
 }
 
 Selection index_select(const Tensor& q, const Tensor& k, const Tensor& weights, const Tensor& pool,

@@ -72,10 +72,14 @@ struct AttendOut {
   Tensor out;  // [N, H, d]
   Tensor lse;  // [N, H] fp32, log of the denominator
 };
-// q [N, H, d]; kv [N, d] window rows; global [batch * entries, d] or undefined; selected as made
-// by index_select, or undefined for all visible entries; sink [H] (spec/backbone.md 3.8).
-AttendOut attend(const Tensor& q, const Tensor& kv, const Tensor& global, const Tensor& selected,
-                 const Tensor& sink, const AttendShape& shape);
+// The compressed rows that queries see beside their window.
+struct GlobalKeys {
+  Tensor rows;      // [batch * entries, d], or undefined: none
+  Tensor selected;  // as made by index_select, or undefined: all visible entries
+};
+// q [N, H, d]; kv [N, d] window rows; sink [H] (spec/backbone.md 3.8).
+AttendOut attend(const Tensor& q, const Tensor& kv, const GlobalKeys& global, const Tensor& sink,
+                 const AttendShape& shape);
 
 struct Selection {
   Tensor entries;  // [N, G] bool, or [N, G / 8] bytes of bits on the fused path

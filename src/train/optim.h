@@ -1,6 +1,6 @@
 #pragma once
 
-// Muon for matrices, AdamW for the rest, on the flat master (spec/training-probe.md 7).
+// Muon for matrices, AdamW for the rest, on the flat master.
 
 #include <ATen/ATen.h>
 

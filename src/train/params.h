@@ -54,7 +54,7 @@ class Params {
   at::Tensor& master() { return master_; }
   at::Tensor master(const ParamSpec& spec) const;
 
-  // Deterministic starting values (spec/training-probe.md 7).
+  // Deterministic starting values.
   void init(const Config& config, uint64_t seed);
   // Master -> compute copies; with `quantised` every FP8, FP4 and row parameter takes the value its
   // stored form has.

@@ -16,11 +16,16 @@ void check_launch(const char* name) {
   }
 }
 
+void synchronize() {
+  cudaDeviceSynchronize();
+  check_launch("synchronize");
+}
+
 namespace {
 
 template <int kPer>
 __global__ void __launch_bounds__(kThreads)
-    norm_kernel(const bf16_t* x, int64_t ldx, const bf16_t* w, bf16_t* y, int64_t rows) {
+    norm_kernel(const Bf16* x, int64_t ldx, const Bf16* w, Bf16* y, int64_t rows) {
   constexpr int kDim = kPer * 32;
   const int lane = threadIdx.x % 32;
   const int64_t t = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
@@ -128,7 +133,7 @@ __device__ inline float round_e2m1(float v) {
 }
 
 template <int kKind>
-__global__ void quant_kernel(const bf16_t* x, bf16_t* y, int64_t blocks) {
+__global__ void quant_kernel(const Bf16* x, Bf16* y, int64_t blocks) {
   constexpr int kBlock = kKind == 2 ? 16 : 32;
   const int64_t id = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (id >= blocks) {
@@ -163,7 +168,7 @@ __global__ void quant_kernel(const bf16_t* x, bf16_t* y, int64_t blocks) {
 }
 
 // One thread eight channels of one expert.
-__global__ void swiglu_kernel(Swiglu p, bf16_t* h, int64_t n) {
+__global__ void swiglu_kernel(Swiglu p, Bf16* h, int64_t n) {
   const int per_expert = p.width / 8;
   const int per_token = per_expert * (p.experts + 1);
   const int64_t id = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -190,7 +195,7 @@ __global__ void swiglu_kernel(Swiglu p, bf16_t* h, int64_t n) {
 }
 
 // One block a token, one thread eight channels of one expert.
-__global__ void swiglu_grad_kernel(Swiglu p, const bf16_t* dh, bf16_t* dgu, float* dwt, int64_t n) {
+__global__ void swiglu_grad_kernel(Swiglu p, const Bf16* dh, Bf16* dgu, float* dwt, int64_t n) {
   extern __shared__ float sums[];
   const int per_expert = p.width / 8;
   const int per_token = per_expert * (p.experts + 1);
@@ -250,11 +255,11 @@ __device__ float block_reduce(float v, float* shared, bool max) {
 
 // One block a row; up to 16 values of eight a thread.
 __global__ void __launch_bounds__(kThreads)
-    cross_entropy_kernel(bf16_t* logits, const int64_t* target, const float* weight, float* nll,
+    cross_entropy_kernel(Bf16* logits, const int64_t* target, const float* weight, float* nll,
                          int vocab) {
   __shared__ float shared[kWarps];
   const int64_t row = blockIdx.x;
-  bf16_t* line = logits + row * vocab;
+  Bf16* line = logits + row * vocab;
   float top = -1e30F;
   for (int i = threadIdx.x * 8; i < vocab; i += kThreads * 8) {
     float v[8];
@@ -327,11 +332,10 @@ __global__ void __launch_bounds__(kThreads)
       std::abort();                  \
   }
 
-void rms_norm_fwd(const bf16_t* x, int64_t ldx, const bf16_t* w, bf16_t* y, int64_t rows, int dim,
-                  Stream stream) {
+void rms_norm_fwd(const RmsNorm& p, int64_t rows, int dim, Stream stream) {
   const auto s = static_cast<cudaStream_t>(stream);
-  FATHOM_BY_DIM(
-      dim, (norm_kernel<kPer><<<full_grid(rows, kWarps), kThreads, 0, s>>>(x, ldx, w, y, rows)));
+  FATHOM_BY_DIM(dim, (norm_kernel<kPer>
+                      <<<full_grid(rows, kWarps), kThreads, 0, s>>>(p.x, p.ldx, p.w, p.y, rows)));
   check_launch("rms_norm_fwd");
 }
 
@@ -347,7 +351,7 @@ void rope(const Rope& p, Stream stream) {
   check_launch("rope");
 }
 
-void fake_quant(int kind, const bf16_t* x, bf16_t* y, int64_t elements, Stream stream) {
+void fake_quant(int kind, const Bf16* x, Bf16* y, int64_t elements, Stream stream) {
   const auto s = static_cast<cudaStream_t>(stream);
   const int64_t blocks = elements / (kind == 2 ? 16 : 32);
   const int grid = full_grid(blocks, 128);
@@ -361,27 +365,25 @@ void fake_quant(int kind, const bf16_t* x, bf16_t* y, int64_t elements, Stream s
   check_launch("fake_quant");
 }
 
-void swiglu_fwd(const Swiglu& p, bf16_t* h, int64_t n, Stream stream) {
+void swiglu_fwd(const Swiglu& p, Bf16* h, int64_t n, Stream stream) {
   const auto s = static_cast<cudaStream_t>(stream);
   const int64_t items = n * (p.width / 8) * (p.experts + 1);
   swiglu_kernel<<<full_grid(items, 256), 256, 0, s>>>(p, h, n);
   check_launch("swiglu_fwd");
 }
 
-void swiglu_bwd(const Swiglu& p, const bf16_t* dh, bf16_t* dgu, float* dwt, int64_t n,
-                Stream stream) {
+void swiglu_bwd(const Swiglu& p, const SwigluGrad& g, int64_t n, Stream stream) {
   const auto s = static_cast<cudaStream_t>(stream);
   const int threads = ((p.width / 8) * (p.experts + 1) + 31) / 32 * 32;
   const size_t shared = (p.experts + 1) * sizeof(float);
-  swiglu_grad_kernel<<<static_cast<int>(n), threads, shared, s>>>(p, dh, dgu, dwt, n);
+  swiglu_grad_kernel<<<static_cast<int>(n), threads, shared, s>>>(p, g.dh, g.dgu, g.dwt, n);
   check_launch("swiglu_bwd");
 }
 
-void cross_entropy(bf16_t* logits, const int64_t* target, const float* weight, float* nll,
-                   int64_t rows, int vocab, Stream stream) {
+void cross_entropy(const CrossEntropy& p, int64_t rows, Stream stream) {
   const auto s = static_cast<cudaStream_t>(stream);
-  cross_entropy_kernel<<<static_cast<int>(rows), kThreads, 0, s>>>(logits, target, weight, nll,
-                                                                   vocab);
+  cross_entropy_kernel<<<static_cast<int>(rows), kThreads, 0, s>>>(p.logits, p.target, p.weight,
+                                                                   p.nll, p.vocab);
   check_launch("cross_entropy");
 }
 

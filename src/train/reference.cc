@@ -121,8 +121,8 @@ Tensor cross_entropy(const Tensor& x, const Tensor& head, const Tensor& target,
   return (each * weight).sum();
 }
 
-AttendOut attend(const Tensor& q, const Tensor& kv, const Tensor& global, const Tensor& selected,
-                 const Tensor& sink, const AttendShape& shape) {
+AttendOut attend(const Tensor& q, const Tensor& kv, const GlobalKeys& global, const Tensor& sink,
+                 const AttendShape& shape) {
   const int64_t t = shape.length;
   const int64_t b = q.size(0) / t;
   const int64_t heads = q.size(1);
@@ -131,12 +131,12 @@ AttendOut attend(const Tensor& q, const Tensor& kv, const Tensor& global, const 
   const Tensor window = widen(kv).view({b, 1, t, d});
   Tensor values = window;
   Tensor mask = window_mask(t, shape.window, q.device()).expand({b, t, t});
-  if (global.defined()) {
+  if (global.rows.defined()) {
     const int64_t entries = shape.entries;
-    values = at::cat({window, widen(global).view({b, 1, entries, d})}, 2);
+    values = at::cat({window, widen(global.rows).view({b, 1, entries, d})}, 2);
     Tensor seen = visible_mask(t, entries, shape.ratio, q.device()).expand({b, t, entries});
-    if (selected.defined()) {
-      seen = seen.logical_and(selection_bits(selected, entries).view({b, t, entries}));
+    if (global.selected.defined()) {
+      seen = seen.logical_and(selection_bits(global.selected, entries).view({b, t, entries}));
     }
     mask = at::cat({mask, seen}, 2);
   }

@@ -16,8 +16,8 @@ Tensor route(const Tensor& logits, const Tensor& bias, int64_t top, double facto
 Tensor swiglu(const Tensor& gu, const Tensor& wt, int64_t width, double limit);
 Tensor cross_entropy(const Tensor& x, const Tensor& head, const Tensor& target,
                      const Tensor& weight, Tensor& nll);
-AttendOut attend(const Tensor& q, const Tensor& kv, const Tensor& global, const Tensor& selected,
-                 const Tensor& sink, const AttendShape& shape);
+AttendOut attend(const Tensor& q, const Tensor& kv, const GlobalKeys& global, const Tensor& sink,
+                 const AttendShape& shape);
 Selection index_select(const Tensor& q, const Tensor& k, const Tensor& weights, const Tensor& pool,
                        const SelectShape& shape);
 

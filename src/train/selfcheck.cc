@@ -9,13 +9,12 @@
 #include <functional>
 #include <vector>
 
+#include "train/kernels.h"
 #include "train/model.h"
 #include "train/ops.h"
 #include "train/quant.h"
 #include "train/reference.h"
 #include "train/trainer.h"
-
-extern "C" int cudaDeviceSynchronize();
 
 namespace fathom::train {
 
@@ -23,7 +22,7 @@ namespace {
 
 using Word = std::function<std::vector<Tensor>(const std::vector<Tensor>&)>;
 
-const at::Device kGpu(at::kCUDA, 0);
+const at::Device kGpu = at::Device(at::kCUDA, 0);
 
 Tensor random(at::IntArrayRef shape, double scale = 1.0) {
   return at::randn(shape, at::TensorOptions().device(kGpu).dtype(at::kFloat)) * scale;
@@ -187,7 +186,7 @@ void check_attend(Checker& c, int64_t length, int64_t ratio, bool global, bool m
   }
   const auto word = [&](const std::vector<Tensor>& in) {
     const Tensor given = global ? in[3] : Tensor();
-    const AttendOut out = attend(in[0], in[1], given, selected, in[2], shape);
+    const AttendOut out = attend(in[0], in[1], {given, selected}, in[2], shape);
     return std::vector<Tensor>{out.out, out.lse};
   };
   std::vector<Tensor> inputs{random({batch * length, 6, 64}), random({batch * length, 64}),
@@ -253,12 +252,12 @@ double seconds() {
 
 double timed(const std::function<void()>& work, int repeat) {
   work();
-  cudaDeviceSynchronize();
+  gpu::synchronize();
   const double begin = seconds();
   for (int i = 0; i < repeat; ++i) {
     work();
   }
-  cudaDeviceSynchronize();
+  gpu::synchronize();
   return (seconds() - begin) / repeat * 1e3;
 }
 
@@ -301,7 +300,9 @@ void time_words(int64_t n, int64_t length) {
     const AttendShape shape{length, 64, std::max<int64_t>(ratio, 1), entries, 0.125};
     const int count = ratio == 0 ? 2 : (ratio == 2 ? 4 : 6);
     both(ratio == 0 ? "attend window" : (ratio == 2 ? "attend ratio 2" : "attend ratio 1"), count,
-         [&] { return attend(q, row, ratio == 0 ? Tensor() : global, Tensor(), sink, shape).out; });
+         [&] {
+           return attend(q, row, {ratio == 0 ? Tensor() : global, Tensor()}, sink, shape).out;
+         });
   }
   const Tensor qi = random({n, 4, 32}).to(at::kBFloat16);
   const Tensor ki = random({n, 32}).to(at::kBFloat16);
