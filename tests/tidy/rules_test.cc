@@ -152,6 +152,17 @@ TEST(Functions, HaveFiveParameters) {
   EXPECT_TRUE(check("std::function<void(int, int, int, int, int, int)> f;\n").empty());
 }
 
+TEST(Functions, OfAutogradTakeOneParameterAnInput) {
+  const auto check = [](const std::string& path, const std::string& rest) {
+    return check_functions(tree_of({{path, "void forward(int a, int b, int c, int d" + rest}}));
+  };
+  EXPECT_TRUE(check("src/train/fused.cc", ", int e, int f, int g, int h);\n").empty());
+  expect_one(check("src/train/fused.cc", ", int e, int f, int g, int h, int i);\n"),
+             "forward has 9 parameters");
+  expect_one(check("src/train/corpus/a.cc", ", int e, int f);\n"), "forward has 6 parameters");
+  expect_one(check("src/model/a.cc", ", int e, int f);\n"), "forward has 6 parameters");
+}
+
 TEST(Functions, NestThreeLevels) {
   const auto check = [](const std::string& body) {
     return check_functions(tree_of({{"src/base/a.cc", "void f() {\n" + body + "\n}\n"}}));
@@ -178,6 +189,9 @@ TEST(BannedWords, AreFoundInCodeAndOnlyThere) {
   EXPECT_TRUE(check("src/base/flags.cc", "const char* h = std::getenv(name);\n").empty());
   EXPECT_TRUE(check("src/base/a.cc", "// We never throw.\nconst char* s = \"throw\";\n").empty());
   EXPECT_TRUE(check("src/base/a.cc", "int operand = grand(1);\n").empty());
+  expect_one(check("src/engine/a.cc", "worker.detach();\n"), "no detached thread");
+  expect_one(check("src/train/corpus/a.cc", "worker.detach();\n"), "no detached thread");
+  EXPECT_TRUE(check("src/train/a.cc", "const Tensor y = x.detach();\n").empty());
 }
 
 TEST(Names, FollowTheStyle) {
