@@ -94,7 +94,7 @@ Result<BenchRow> time_decode(const Timed& t, Sequence& sequence, double read_byt
     FATHOM_RETURN_IF_ERROR(t.runner.append(sequence, token));
     const StepItem item = {.sequence = &sequence, .n_rows = 1, .want = WantLogits::kLast};
     const auto start = Clock::now();
-    t.runner.step(std::span(&item, 1));
+    FATHOM_RETURN_IF_ERROR(t.runner.step(std::span(&item, 1)));
     seconds.push_back(seconds_since(start));
   }
   std::sort(seconds.begin(), seconds.end());

@@ -150,7 +150,7 @@ class EvalVerb final : public Verb {
                                                        {Selection::kRecent, "recent"}};
     for (const HeldOutSet& set : held_out_) {
       for (const auto& [selection, kind] : kinds) {
-        SelectionProbe probe(*session.loaded.model, selection);
+        SelectionProbe probe(*session.loaded.model, *session.loaded.checkpoint, selection);
         session.ops->set_probe(selection == Selection::kIndexer ? nullptr : &probe);
         Result<Estimate> estimate = score(session, set, kind);
         session.ops->set_probe(nullptr);

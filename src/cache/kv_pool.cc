@@ -32,11 +32,11 @@ void give_back(std::vector<Id>& free, std::vector<bool>& held, Id id) {
 
 }  // namespace
 
-Result<KvPool> KvPool::make(const KvSpec& spec, int64_t n_blocks) {
+Result<KvPool> KvPool::make(const KvSpec& spec, int64_t n_blocks, DeviceMemory& memory) {
   FATHOM_CHECK(n_blocks >= 0);
-  FATHOM_ASSIGN_OR_RETURN(Buffer memory,
-                          Buffer::allocate(n_blocks * spec.block_bytes(), "KV blocks"));
-  return KvPool(spec.block_bytes(), std::move(memory), n_blocks);
+  FATHOM_ASSIGN_OR_RETURN(Buffer blocks,
+                          memory.allocate(n_blocks * spec.block_bytes(), "KV blocks"));
+  return KvPool(spec.block_bytes(), std::move(blocks), n_blocks);
 }
 
 KvPool::KvPool(int64_t block_bytes, Buffer memory, int64_t n_blocks)
@@ -50,11 +50,11 @@ Result<BlockId> KvPool::allocate() { return take(free_, held_, "KV blocks"); }
 
 void KvPool::release(BlockId id) { give_back(free_, held_, id); }
 
-Result<WindowPool> WindowPool::make(const KvSpec& spec, int64_t n_slots) {
+Result<WindowPool> WindowPool::make(const KvSpec& spec, int64_t n_slots, DeviceMemory& memory) {
   FATHOM_CHECK(n_slots >= 0);
-  FATHOM_ASSIGN_OR_RETURN(Buffer memory,
-                          Buffer::allocate(n_slots * spec.session_bytes(), "window slots"));
-  return WindowPool(spec.session_bytes(), std::move(memory), n_slots);
+  FATHOM_ASSIGN_OR_RETURN(Buffer slots,
+                          memory.allocate(n_slots * spec.session_bytes(), "window slots"));
+  return WindowPool(spec.session_bytes(), std::move(slots), n_slots);
 }
 
 WindowPool::WindowPool(int64_t slot_bytes, Buffer memory, int64_t n_slots)

@@ -13,14 +13,14 @@
 #include "base/result.h"
 #include "tensor/kv_spec.h"
 #include "tensor/kv_view.h"
-#include "tensor/tensor.h"
+#include "tensor/memory.h"
 
 namespace fathom {
 
 class KvPool {
  public:
   // kExhausted where the memory is not to be had.
-  static Result<KvPool> make(const KvSpec& spec, int64_t n_blocks);
+  static Result<KvPool> make(const KvSpec& spec, int64_t n_blocks, DeviceMemory& memory);
 
   Result<BlockId> allocate();  // kExhausted when no block is free
   void release(BlockId id);
@@ -42,7 +42,7 @@ class KvPool {
 
 class WindowPool {
  public:
-  static Result<WindowPool> make(const KvSpec& spec, int64_t n_slots);
+  static Result<WindowPool> make(const KvSpec& spec, int64_t n_slots, DeviceMemory& memory);
 
   Result<WindowId> allocate();  // kExhausted when no slot is free
   void release(WindowId id);

@@ -18,7 +18,8 @@ KvSpec tiny_spec() {
 }
 
 TEST(KvPool, NeverHandsOutABlockTwice) {
-  auto pool = KvPool::make(tiny_spec(), 5);
+  HostMemory memory;
+  auto pool = KvPool::make(tiny_spec(), 5, memory);
   ASSERT_TRUE(pool);
   std::set<BlockId> held;
   std::mt19937 random(7);
@@ -38,14 +39,16 @@ TEST(KvPool, NeverHandsOutABlockTwice) {
 }
 
 TEST(KvPool, AFullPoolNamesItself) {
-  auto pool = WindowPool::make(tiny_spec(), 1);
+  HostMemory memory;
+  auto pool = WindowPool::make(tiny_spec(), 1, memory);
   ASSERT_TRUE(pool);
   ASSERT_TRUE(pool->allocate());
   EXPECT_EQ(pool->allocate().error().message, "window slots: all 1 are in use");
 }
 
 TEST(KvPool, RefusesMoreMemoryThanThereIs) {
-  const auto pool = KvPool::make(tiny_spec(), int64_t{1} << 45);
+  HostMemory memory;
+  const auto pool = KvPool::make(tiny_spec(), int64_t{1} << 45, memory);
   ASSERT_FALSE(pool);
   EXPECT_EQ(pool.error().code, ErrorCode::kExhausted);
 }

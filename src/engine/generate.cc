@@ -110,7 +110,7 @@ Result<Generated> generate(Runner& runner, Sequence& sequence, const Tokenizer* 
     FATHOM_RETURN_IF_ERROR(runner.append(sequence, {&id, 1}));
     if (answer.stopped() || answer.cancelled() || result.ids.size() == max_tokens) break;
     const StepItem item = {.sequence = &sequence, .n_rows = 1, .want = WantLogits::kLast};
-    logits = runner.step({&item, 1});
+    FATHOM_ASSIGN_OR_RETURN(logits, runner.step({&item, 1}));
   }
   answer.finish();
   result.text = answer.text();

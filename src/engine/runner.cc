@@ -1,6 +1,7 @@
 #include "engine/runner.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 namespace fathom {
@@ -11,9 +12,9 @@ int64_t blocks_for(int64_t positions) { return (positions + kBlockTokens - 1) / 
 // Views of `n_rows` boundary rows over one piece of memory.
 Boundary boundary_over(const Buffer& memory, const TextConfig& text, int64_t n_rows) {
   const Tensor residual =
-      Tensor::dense(memory.data(), DType::kBf16, {n_rows, text.hc_mult, text.hidden_size});
-  std::byte* pre = memory.data() + residual.bytes();
-  return {.residual = residual, .pre = Tensor::dense(pre, DType::kF32, {n_rows, text.hc_mult})};
+      memory.view(0, DType::kBf16, std::array{n_rows, text.hc_mult, text.hidden_size});
+  return {.residual = residual,
+          .pre = memory.view(residual.bytes(), DType::kF32, std::array{n_rows, text.hc_mult})};
 }
 
 int64_t boundary_bytes(const TextConfig& text, int64_t n_rows) {
@@ -48,11 +49,20 @@ Result<std::unique_ptr<Runner>> Runner::make(const Model& model, Ops& ops,
   const RunnerOptions options = completed(model, asked);
   const KvSpec& spec = model.kv_spec();
   const int64_t n_blocks = options.n_sequences * blocks_for(options.context);
-  FATHOM_ASSIGN_OR_RETURN(KvPool blocks, KvPool::make(spec, n_blocks));
-  FATHOM_ASSIGN_OR_RETURN(WindowPool windows, WindowPool::make(spec, options.n_sequences));
-  FATHOM_ASSIGN_OR_RETURN(Workspace workspace, Workspace::make(model.config(), limits_of(options)));
-  return std::unique_ptr<Runner>(new Runner(
-      model, ops, options, Memory{std::move(blocks), std::move(windows), std::move(workspace)}));
+  DeviceMemory& memory = ops.memory();
+  FATHOM_ASSIGN_OR_RETURN(KvPool blocks, KvPool::make(spec, n_blocks, memory));
+  FATHOM_ASSIGN_OR_RETURN(WindowPool windows, WindowPool::make(spec, options.n_sequences, memory));
+  FATHOM_ASSIGN_OR_RETURN(Workspace workspace,
+                          Workspace::make(model.config(), limits_of(options), memory));
+  Memory all = {std::move(blocks), std::move(windows), std::move(workspace), {}, {}};
+  if (keeps_tails(model, options)) {
+    const int64_t bytes = boundary_bytes(model.config().text_config, options.max_rows);
+    FATHOM_ASSIGN_OR_RETURN(all.decoder, memory.allocate(bytes, "decoder rows"));
+  }
+  if (memory.device() != Device::kCpu) {
+    FATHOM_ASSIGN_OR_RETURN(all.logits, Buffer::allocate(all.workspace.logits.bytes(), "logits"));
+  }
+  return std::unique_ptr<Runner>(new Runner(model, ops, options, std::move(all)));
 }
 
 Runner::Runner(const Model& model, Ops& ops, const RunnerOptions& options, Memory memory)
@@ -61,11 +71,9 @@ Runner::Runner(const Model& model, Ops& ops, const RunnerOptions& options, Memor
       options_(options),
       blocks_(std::move(memory.blocks)),
       windows_(std::move(memory.windows)),
-      workspace_(std::move(memory.workspace)) {
-  if (keeps_tails(model_, options_)) {
-    decoder_memory_ = Buffer(boundary_bytes(model_.config().text_config, options_.max_rows));
-  }
-}
+      workspace_(std::move(memory.workspace)),
+      decoder_memory_(std::move(memory.decoder)),
+      host_logits_(std::move(memory.logits)) {}
 
 int64_t Runner::memory_bytes(const Model& model, const RunnerOptions& asked) {
   const RunnerOptions options = completed(model, asked);
@@ -86,7 +94,13 @@ Result<Sequence> Runner::open() {
   Sequence sequence;
   FATHOM_ASSIGN_OR_RETURN(sequence.slot, windows_.allocate());
   if (keeps_tails(model_, options_)) {
-    sequence.tail = Buffer(boundary_bytes(model_.config().text_config, window()));
+    const int64_t bytes = boundary_bytes(model_.config().text_config, window());
+    Result<Buffer> tail = ops_.memory().allocate(bytes, "decoder rows of a sequence");
+    if (!tail) {
+      windows_.release(sequence.slot);
+      return tail.error();
+    }
+    sequence.tail = std::move(*tail);
   }
   return sequence;
 }
@@ -157,7 +171,33 @@ std::vector<int64_t> wanted_rows(std::span<const StepItem> items, RowsOf rows_of
 
 }  // namespace
 
-Tensor Runner::step(std::span<const StepItem> items) {
+Result<Tensor> Runner::step(std::span<const StepItem> items) {
+  std::vector<int64_t> lengths;
+  std::vector<int64_t> entries;
+  for (const StepItem& item : items) {
+    lengths.push_back(item.sequence->length);
+    entries.push_back(item.sequence->entries_end);
+  }
+  Result<Tensor> logits = to_host(compute(items));
+  if (logits) return logits;
+  for (size_t i = 0; i < items.size(); ++i) {
+    items[i].sequence->entries_end = entries[i];
+    restart(*items[i].sequence, lengths[i], RestoreGrade::kExact);
+  }
+  return logits;
+}
+
+Result<Tensor> Runner::to_host(const Tensor& logits) {
+  if (logits.device == Device::kCpu) return logits;
+  Tensor host = logits;
+  host.data = host_logits_.data();
+  host.device = Device::kCpu;
+  ops_.memory().read(host.data, logits.data, logits.bytes());
+  FATHOM_RETURN_IF_ERROR(ops_.memory().sync());
+  return host;
+}
+
+Tensor Runner::compute(std::span<const StepItem> items) {
   std::vector<SequenceStep> rows;
   bool in_place = true;  // the decoder sees exactly the step's rows
   for (const StepItem& item : items) {
@@ -269,7 +309,7 @@ Result<Tensor> Runner::prefill(Sequence& sequence, int64_t chunk, const Progress
     const bool last = n == sequence.pending();
     const StepItem item = {
         .sequence = &sequence, .n_rows = n, .want = last ? WantLogits::kLast : WantLogits::kNone};
-    logits = step({&item, 1});
+    FATHOM_ASSIGN_OR_RETURN(logits, step({&item, 1}));
     if (progress && !progress(all - sequence.pending(), all) && sequence.pending() > 0) {
       return Error{ErrorCode::kCancelled, "prefill: cancelled"};
     }
@@ -279,6 +319,14 @@ Result<Tensor> Runner::prefill(Sequence& sequence, int64_t chunk, const Progress
 
 void Runner::rewind(Sequence& sequence, int64_t position, RestoreGrade grade) {
   FATHOM_CHECK(0 <= position && position <= sequence.length);
+  sequence.tokens.resize(static_cast<size_t>(position));
+  if (!sequence.image.empty()) sequence.image.resize(static_cast<size_t>(position));
+  sequence.entries_end = position;
+  restart(sequence, position, grade);
+}
+
+// Windows up to `position` are gone: rows before it become pending again.
+void Runner::restart(Sequence& sequence, int64_t position, RestoreGrade grade) {
   // Each layer's window makes one more window of rows inexact. In the deploy schedule the encoder
   // must be exact one window earlier, where the decoder's rows of the next token begin.
   const int64_t n_windows = options_.schedule == Schedule::kExact
@@ -286,9 +334,6 @@ void Runner::rewind(Sequence& sequence, int64_t position, RestoreGrade grade) {
                                 : model_.plan().n_encoder_layers + (model_.has_decoder() ? 1 : 0);
   const int64_t halo = grade == RestoreGrade::kBounded ? window() : n_windows * (window() - 1);
   const int64_t start = std::max<int64_t>(0, position - halo);
-  sequence.tokens.resize(static_cast<size_t>(position));
-  if (!sequence.image.empty()) sequence.image.resize(static_cast<size_t>(position));
-  sequence.entries_end = position;
   sequence.length = start;
   sequence.encoder_low = start;
   sequence.decoder_length = start;

@@ -65,9 +65,11 @@ class Runner {
 
   // Computes pending rows of several sequences together; at most max_rows in all, and at most
   // max_rows in the decoder, where in the deploy schedule an item that ends its pending tokens
-  // brings up to sliding_window rows. Returns logits [wanted rows, vocab] f32 in the order of items
-  // and positions, valid until the next step.
-  Tensor step(std::span<const StepItem> items);
+  // brings up to sliding_window rows. Returns logits [wanted rows, vocab] f32 on the host, in the
+  // order of items and positions, valid until the next step. Where the backend failed, in one line
+  // what failed: then the sequences are where they were before the step, with its rows pending
+  // again and their windows to be rebuilt, as after a rewind.
+  Result<Tensor> step(std::span<const StepItem> items);
 
   // Runs all pending tokens in chunks of at most `chunk` rows (0: max_rows) and returns the logits
   // of the last one [1, vocab]. `progress(done, all)` may be null; returning false stops with
@@ -85,11 +87,16 @@ class Runner {
     KvPool blocks;
     WindowPool windows;
     Workspace workspace;
+    Buffer decoder;
+    Buffer logits;
   };
   Runner(const Model& model, Ops& ops, const RunnerOptions& options, Memory memory);
 
   int64_t window() const { return model_.config().text_config.sliding_window; }
   void reserve(Sequence& sequence, int64_t end);
+  void restart(Sequence& sequence, int64_t position, RestoreGrade grade);
+  Tensor compute(std::span<const StepItem> items);
+  Result<Tensor> to_host(const Tensor& logits);
   Boundary tail_of(const Sequence& sequence) const;
   void keep_tail(const Sequence& sequence, int64_t begin, const Boundary& rows);
   Tensor decode_in_place(std::span<const StepItem> items, const Boundary& boundary);
@@ -103,6 +110,7 @@ class Runner {
   WindowPool windows_;
   Workspace workspace_;
   Buffer decoder_memory_;  // gathered boundary rows of a deploy step
+  Buffer host_logits_;     // where the workspace lies elsewhere
 };
 
 }  // namespace fathom

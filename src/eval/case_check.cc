@@ -283,7 +283,7 @@ Result<void> CaseRun::run_prompt() {
   FATHOM_RETURN_IF_ERROR(runner->append(sequence, ids, image));
   ops_.set_probe(&probe_);
   const StepItem item = {.sequence = &sequence, .n_rows = n, .want = WantLogits::kAll};
-  const Tensor logits = runner->step({&item, 1});
+  FATHOM_ASSIGN_OR_RETURN(const Tensor logits, runner->step({&item, 1}));
   ops_.set_probe(nullptr);
 
   const Numbers got = to_numbers(logits);
@@ -337,7 +337,7 @@ Result<void> CaseRun::force_layers(Runner& runner) {
       .sequence = &sequence, .n_rows = sequence.pending(), .want = WantLogits::kLast};
   probe_.clear();
   ops_.set_probe(&probe_);
-  runner.step({&item, 1});
+  FATHOM_RETURN_IF_ERROR(runner.step({&item, 1}));
   ops_.set_probe(nullptr);
   compare_forced("", false);
   runner.close(sequence);

@@ -68,11 +68,12 @@ void SelectionProbe::choose_recent(int ratio, const Tensor& topk) const {
 void SelectionProbe::choose_oracle(const LayerPlan& plan, const Tensor& topk) const {
   const auto found = entries_.find(plan.kv_source);
   if (found == entries_.end()) return;  // no group was complete: nothing to choose from
+  const Tensor sink = *checkpoint_.get("layers." + std::to_string(plan.layer) + ".attn.attn_sink");
   const Attention attention = {
       .q = q_.data(),
       .window = window_.data(),
       .entries = found->second.data(),
-      .sink = model_.weights().layers[static_cast<size_t>(plan.layer)].sink.as<float>(),
+      .sink = sink.as<float>(),
       .frequencies = rope_frequencies(model_.config().text_config, plan.yarn),
       .ratio = plan.ratio};
   for (int64_t row = 0; row < topk.dim(0); ++row) {

@@ -20,7 +20,8 @@ enum class Selection : uint8_t { kIndexer, kOracle, kRecent };
 class SelectionProbe final : public Probe {
  public:
   // The model outlives the probe. Rows of the step are positions 0, 1, ... of one sequence.
-  SelectionProbe(const Model& model, Selection selection) : model_(model), selection_(selection) {}
+  SelectionProbe(const Model& model, const Checkpoint& checkpoint, Selection selection)
+      : model_(model), checkpoint_(checkpoint), selection_(selection) {}
 
   void value(const std::string& name, const Tensor& tensor) override;
 
@@ -32,6 +33,7 @@ class SelectionProbe final : public Probe {
   void add_entry_mass(const Attention& attention, int64_t row, std::vector<double>& mass) const;
 
   const Model& model_;
+  const Checkpoint& checkpoint_;
   Selection selection_;
   std::vector<float> q_;                       // [N, H dh] of the layer at hand, not rotated
   std::vector<float> window_;                  // [N, dh] of the layer at hand

@@ -31,7 +31,7 @@ Result<Estimate> bits_per_byte(Runner& runner, const Tokenizer& tokenizer,
     FATHOM_RETURN_IF_ERROR(
         runner.append(sequence, ids.subspan(static_cast<size_t>(begin), static_cast<size_t>(n))));
     const StepItem item = {.sequence = &sequence, .n_rows = n, .want = WantLogits::kAll};
-    const Tensor logits = runner.step({&item, 1});
+    FATHOM_ASSIGN_OR_RETURN(const Tensor logits, runner.step({&item, 1}));
     double window_bits = 0;
     double window_bytes = 0;
     for (int64_t row = 0; row < n; ++row) {

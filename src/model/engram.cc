@@ -35,7 +35,9 @@ void Model::hash_rows(const EngramHash& hash, const Step& step, Ops& ops, Worksp
   const TextConfig& text = config_.text_config;
   const int32_t pad = token_map_[static_cast<size_t>(text.engram_pad_token_id)];
   std::vector<int32_t> lookback(static_cast<size_t>(text.engram_max_ngram_size));
-  int64_t row = 0;
+  const auto n_columns = static_cast<size_t>(hash.n_columns());
+  std::vector<int64_t> rows(static_cast<size_t>(step.n_rows()) * n_columns);
+  std::span<int64_t> out(rows);
   for (const SequenceStep& sequence : step.sequences()) {
     const auto canonical = [&](int64_t position) {
       if (position < 0) return kDeadId;
@@ -43,16 +45,16 @@ void Model::hash_rows(const EngramHash& hash, const Step& step, Ops& ops, Worksp
       if (!sequence.image.empty() && sequence.image[p] != 0) return kDeadId;
       return token_map_[static_cast<size_t>(sequence.tokens[p])];
     };
-    for (int64_t i = 0; i < sequence.rows.n_rows; ++i, ++row) {
+    for (int64_t i = 0; i < sequence.rows.n_rows; ++i, out = out.subspan(n_columns)) {
       const int64_t position = sequence.rows.first_position + i;
       for (size_t back = 0; back < lookback.size(); ++back) {
         lookback[back] = canonical(position - static_cast<int64_t>(back));
       }
-      const std::span<int64_t> out(ws.engram_rows.row<int64_t>(row),
-                                   static_cast<size_t>(hash.n_columns()));
-      engram_rows(out, hash, lookback, pad);
+      engram_rows(out.first(n_columns), hash, lookback, pad);
     }
   }
+  ops.memory().write(ws.engram_rows.data, rows.data(),
+                     first(ws.engram_rows, step.n_rows()).bytes());
   ops.show("engram.rows", first(ws.engram_rows, step.n_rows()));
 }
 

@@ -39,15 +39,17 @@ Result<Model> Model::make(const ModelConfig& config, const Checkpoint& checkpoin
                           std::vector<int32_t> token_map, const ModelOptions& options) {
   FATHOM_ASSIGN_OR_RETURN(token_map, checked_token_map(config.text_config, std::move(token_map)));
   FATHOM_ASSIGN_OR_RETURN(KvSpec kv_spec, KvSpec::make(make_plan(config).kv));
-  return Model(config, std::move(kv_spec), checkpoint, std::move(token_map), options);
+  FATHOM_ASSIGN_OR_RETURN(WeightMemory memory,
+                          WeightMemory::make(checkpoint, options.memory, options.progress));
+  return Model(config, std::move(kv_spec), std::move(memory), std::move(token_map), options);
 }
 
-Model::Model(ModelConfig config, KvSpec kv_spec, const Checkpoint& checkpoint,
+Model::Model(ModelConfig config, KvSpec kv_spec, WeightMemory memory,
              std::vector<int32_t> token_map, const ModelOptions& options)
     : config_(std::move(config)),
       plan_(make_plan(config_)),
       kv_spec_(std::move(kv_spec)),
-      weights_(plan_, config_.text_config.n_routed_experts, checkpoint),
+      weights_(plan_, config_.text_config.n_routed_experts, std::move(memory)),
       engram_hashes_(make_engram_hashes(config_.text_config)),
       token_map_(std::move(token_map)),
       options_(options) {}
@@ -55,16 +57,19 @@ Model::Model(ModelConfig config, KvSpec kv_spec, const Checkpoint& checkpoint,
 void Model::prepare(const Step& step, Ops& ops, Workspace& ws) const {
   const int64_t n_rows = step.n_rows();
   FATHOM_CHECK(n_rows <= ws.limits().max_rows);
-  int64_t row = 0;
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> image_mask;
   for (const SequenceStep& sequence : step.sequences()) {
     const auto begin = static_cast<size_t>(sequence.rows.first_position);
-    for (size_t p = begin; p < begin + static_cast<size_t>(sequence.rows.n_rows); ++p, ++row) {
+    for (size_t p = begin; p < begin + static_cast<size_t>(sequence.rows.n_rows); ++p) {
       const int32_t id = sequence.tokens[p];
       FATHOM_CHECK(0 <= id && id < config_.text_config.vocab_size);
-      ws.ids.as<int32_t>()[row] = id;
-      ws.image_mask.as<uint8_t>()[row] = sequence.image.empty() ? 0 : sequence.image[p];
+      ids.push_back(id);
+      image_mask.push_back(sequence.image.empty() ? 0 : sequence.image[p]);
     }
   }
+  ops.memory().write(ws.ids.data, ids.data(), first(ws.ids, n_rows).bytes());
+  ops.memory().write(ws.image_mask.data, image_mask.data(), first(ws.image_mask, n_rows).bytes());
   for (const Rope& rope : {first(ws.rope_plain, n_rows), first(ws.rope_yarn, n_rows)}) {
     ops.rope({.cos = rope.cos, .sin = rope.sin, .inv_freq = rope.inv_freq, .rows = &step.rows()});
   }

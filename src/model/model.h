@@ -34,12 +34,17 @@ struct Boundary {
 
 struct ModelOptions {
   IndexScores index_scores = IndexScores::kF32;
+  // Where the words find the weights: that of the backend which will run the model. Null: in the
+  // checkpoint's own mapping.
+  DeviceMemory* memory = nullptr;
+  WeightMemory::Progress progress;  // of the copy into `memory`
 };
 
 class Model {
  public:
   // token_map [vocab_size]: the canonical id of each token for Engram; may be empty where the
-  // configuration's compressed vocabulary is the vocabulary. The checkpoint outlives the model.
+  // configuration's compressed vocabulary is the vocabulary. The checkpoint and the memory outlive
+  // the model.
   static Result<Model> make(const ModelConfig& config, const Checkpoint& checkpoint,
                             std::vector<int32_t> token_map, const ModelOptions& options);
 
@@ -66,8 +71,8 @@ class Model {
  private:
   struct Stream;  // the residual and what is still to be added to it
 
-  Model(ModelConfig config, KvSpec kv_spec, const Checkpoint& checkpoint,
-        std::vector<int32_t> token_map, const ModelOptions& options);
+  Model(ModelConfig config, KvSpec kv_spec, WeightMemory memory, std::vector<int32_t> token_map,
+        const ModelOptions& options);
 
   int n_layers() const { return static_cast<int>(plan_.layers.size()); }
   void prepare(const Step& step, Ops& ops, Workspace& ws) const;

@@ -1,16 +1,66 @@
 #include "model/weights.h"
 
-namespace fathom {
+#include <algorithm>
 
-Weights::Weights(const ModelPlan& plan, int64_t n_experts, const Checkpoint& checkpoint)
-    : checkpoint_(checkpoint) {
+namespace fathom {
+namespace {
+
+constexpr int64_t kTensorAlignment = 256;      // of a tensor in the copy
+constexpr int64_t kChunk = int64_t{64} << 20;  // of one copy, between two reports
+
+int64_t aligned(int64_t bytes) {
+  return (bytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
+}
+
+}  // namespace
+
+int64_t WeightMemory::bytes(const Checkpoint& checkpoint) {
+  int64_t all = 0;
+  for (const StoredTensor& stored : checkpoint.tensors()) all += aligned(stored.view.bytes());
+  return all;
+}
+
+Result<WeightMemory> WeightMemory::make(const Checkpoint& checkpoint, DeviceMemory* memory,
+                                        const Progress& progress) {
+  WeightMemory weights(checkpoint);
+  if (memory == nullptr || memory->device() == Device::kCpu) return weights;
+  const int64_t all = bytes(checkpoint);
+  FATHOM_ASSIGN_OR_RETURN(weights.copy_, memory->allocate(all, "weights"));
+  int64_t offset = 0;
+  for (const StoredTensor& stored : checkpoint.tensors()) {
+    const Tensor& from = stored.view;
+    const Tensor to =
+        weights.copy_.view(offset, from.dtype, {from.shape.data(), static_cast<size_t>(from.rank)});
+    for (int64_t done = 0; done < from.bytes(); done += kChunk) {
+      memory->write(static_cast<std::byte*>(to.data) + done,
+                    static_cast<const std::byte*>(from.data) + done,
+                    std::min(kChunk, from.bytes() - done));
+      if (progress) progress(offset + done, all);
+    }
+    weights.copied_.emplace(stored.name, to);
+    offset += aligned(from.bytes());
+  }
+  FATHOM_RETURN_IF_ERROR(memory->sync());
+  if (progress) progress(all, all);
+  return weights;
+}
+
+Tensor WeightMemory::tensor(const std::string& name) const {
+  if (copy_.data() == nullptr) return *checkpoint_->get(name);
+  const auto found = copied_.find(name);
+  FATHOM_CHECK(found != copied_.end());
+  return found->second;
+}
+
+Weights::Weights(const ModelPlan& plan, int64_t n_experts, WeightMemory memory)
+    : memory_(std::move(memory)) {
   embed = tensor("embed.weight");
   head = bf16("head");
   norm = tensor("norm.weight");
   for (const LayerPlan& layer_plan : plan.layers) layers.push_back(layer(layer_plan, n_experts));
 }
 
-Tensor Weights::tensor(const std::string& name) const { return *checkpoint_.get(name); }
+Tensor Weights::tensor(const std::string& name) const { return memory_.tensor(name); }
 
 Weight Weights::weight(const std::string& name, WeightFormat format) const {
   return {.data = tensor(name + ".weight"), .scale = tensor(name + ".scale"), .format = format};

@@ -3,12 +3,15 @@
 // Weights: the tensors of the text backbone by their role, as views into a checkpoint that outlives
 // them. Names and shapes are those of model/inventory.h, which the checkpoint must have passed.
 
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "model/layer_plan.h"
 #include "ops/words.h"
+#include "tensor/memory.h"
 
 namespace fathom {
 
@@ -56,10 +59,34 @@ struct LayerWeights {
   ExpertWeights shared;
 };
 
+// The bytes of all tensors of a checkpoint where a backend wants them: in the checkpoint itself, or
+// copied once into one piece of a device's memory.
+class WeightMemory {
+ public:
+  // `progress(done, all)` in bytes; may be null.
+  using Progress = std::function<void(int64_t done, int64_t all)>;
+
+  // memory null or of the host: nothing is copied. kExhausted where the weights do not fit.
+  static Result<WeightMemory> make(const Checkpoint& checkpoint, DeviceMemory* memory,
+                                   const Progress& progress);
+
+  Tensor tensor(const std::string& name) const;  // must exist
+
+  // Bytes that make() takes of a device.
+  static int64_t bytes(const Checkpoint& checkpoint);
+
+ private:
+  explicit WeightMemory(const Checkpoint& checkpoint) : checkpoint_(&checkpoint) {}
+
+  const Checkpoint* checkpoint_;
+  Buffer copy_;
+  std::map<std::string, Tensor, std::less<>> copied_;
+};
+
 class Weights {
  public:
   // The checkpoint must have every tensor of expected_tensors(config), as it expects them.
-  Weights(const ModelPlan& plan, int64_t n_experts, const Checkpoint& checkpoint);
+  Weights(const ModelPlan& plan, int64_t n_experts, WeightMemory memory);
 
   Tensor embed;  // [V, D]
   Weight head;   // [V, D]
@@ -77,7 +104,7 @@ class Weights {
   ExpertWeights expert(const std::string& prefix, WeightFormat format) const;
   LayerWeights layer(const LayerPlan& plan, int64_t n_experts) const;
 
-  const Checkpoint& checkpoint_;
+  WeightMemory memory_;
 };
 
 }  // namespace fathom

@@ -7,15 +7,16 @@
 namespace fathom {
 namespace {
 
-Rope make_rope(Arena& arena, const TextConfig& text, bool yarn, int64_t n_rows) {
+Rope make_rope(Arena& arena, const TextConfig& text, int64_t n_rows) {
   const int64_t half = text.qk_rope_head_dim / 2;
-  const Rope rope = {.inv_freq = arena.make(DType::kF32, {half}),
-                     .cos = arena.make(DType::kF32, {n_rows, half}),
-                     .sin = arena.make(DType::kF32, {n_rows, half})};
-  if (!rope.inv_freq.empty()) {
-    std::ranges::copy(rope_frequencies(text, yarn), rope.inv_freq.as<float>());
-  }
-  return rope;
+  return {.inv_freq = arena.make(DType::kF32, {half}),
+          .cos = arena.make(DType::kF32, {n_rows, half}),
+          .sin = arena.make(DType::kF32, {n_rows, half})};
+}
+
+void write_floats(DeviceMemory& memory, const Tensor& to, const std::vector<float>& values) {
+  FATHOM_CHECK(to.elements() == static_cast<int64_t>(values.size()));
+  memory.write(to.data, values.data(), to.bytes());
 }
 
 MhcCoefficients make_coefficients(Arena& arena, int64_t n_rows, int64_t n) {
@@ -63,24 +64,31 @@ Workspace::Workspace(const ModelConfig& config, const WorkspaceLimits& limits, A
     engram_lookup = Activation::make(arena_, n_rows, columns * text.engram_head_dim);
     engram_kv = bf16((streams + 1) * hidden);
   }
-  rope_plain = make_rope(arena_, text, false, n_rows);
-  rope_yarn = make_rope(arena_, text, true, n_rows);
+  rope_plain = make_rope(arena_, text, n_rows);
+  rope_yarn = make_rope(arena_, text, n_rows);
   head_x = Activation::make(arena_, limits.max_logit_rows, hidden);
   logits = arena_.make(DType::kF32, {limits.max_logit_rows, text.vocab_size});
+}
 
-  if (first_pre.empty()) return;
-  for (int64_t i = 0; i < n_rows * streams; ++i) {
-    first_pre.as<float>()[i] = i % streams == 0 ? 1.0f : 0.0f;
-  }
+void Workspace::write_constants(const ModelConfig& config, DeviceMemory& memory) {
+  const TextConfig& text = config.text_config;
+  std::vector<float> pre(static_cast<size_t>(first_pre.elements()));
+  for (size_t i = 0; i < pre.size(); i += static_cast<size_t>(text.hc_mult)) pre[i] = 1.0f;
+  write_floats(memory, first_pre, pre);
+  write_floats(memory, rope_plain.inv_freq, rope_frequencies(text, false));
+  write_floats(memory, rope_yarn.inv_freq, rope_frequencies(text, true));
 }
 
 int64_t Workspace::bytes(const ModelConfig& config, const WorkspaceLimits& limits) {
   return Workspace(config, limits, Arena::measuring()).arena_.peak();
 }
 
-Result<Workspace> Workspace::make(const ModelConfig& config, const WorkspaceLimits& limits) {
-  FATHOM_ASSIGN_OR_RETURN(Buffer buffer, Buffer::allocate(bytes(config, limits), "step workspace"));
-  return Workspace(config, limits, Arena(std::move(buffer)));
+Result<Workspace> Workspace::make(const ModelConfig& config, const WorkspaceLimits& limits,
+                                  DeviceMemory& memory) {
+  FATHOM_ASSIGN_OR_RETURN(Buffer buffer, memory.allocate(bytes(config, limits), "step workspace"));
+  Workspace workspace(config, limits, Arena(std::move(buffer)));
+  workspace.write_constants(config, memory);
+  return workspace;
 }
 
 }  // namespace fathom

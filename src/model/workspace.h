@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "model/layer_plan.h"
 #include "ops/words.h"
-#include "tensor/tensor.h"
+#include "tensor/memory.h"
 
 namespace fathom {
 
@@ -20,7 +20,9 @@ struct WorkspaceLimits {
 
 class Workspace {
  public:
-  static Result<Workspace> make(const ModelConfig& config, const WorkspaceLimits& limits);
+  // In the memory of the backend that will run the steps.
+  static Result<Workspace> make(const ModelConfig& config, const WorkspaceLimits& limits,
+                                DeviceMemory& memory);
   static int64_t bytes(const ModelConfig& config, const WorkspaceLimits& limits);
 
   const WorkspaceLimits& limits() const { return limits_; }
@@ -57,6 +59,8 @@ class Workspace {
 
  private:
   Workspace(const ModelConfig& config, const WorkspaceLimits& limits, Arena arena);
+
+  void write_constants(const ModelConfig& config, DeviceMemory& memory);
 
   WorkspaceLimits limits_;
   Arena arena_;

@@ -64,6 +64,18 @@ void check_slots(const SlotView& view, const Rows& rows) {
 
 }  // namespace
 
+void Ops::show_on_host(const char* name, const Tensor& tensor) {
+  if (tensor.device == Device::kCpu) return probe_->value(scope_ + name, tensor);
+  FATHOM_CHECK(tensor.is_dense());
+  const Buffer buffer(tensor.bytes());
+  Tensor host = tensor;
+  host.data = buffer.data();
+  host.device = Device::kCpu;
+  memory().read(host.data, tensor.data, tensor.bytes());
+  probe_->value(scope_ + name, host);
+  memory().write(tensor.data, host.data, tensor.bytes());
+}
+
 void Ops::rope(const RopeArgs& args) {
   check({args.inv_freq, args.cos, args.sin}, args.rows->n_rows());
   do_rope(args);

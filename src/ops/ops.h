@@ -11,12 +11,16 @@
 
 #include "ops/probe.h"
 #include "ops/words.h"
+#include "tensor/memory.h"
 
 namespace fathom {
 
 class Ops {
  public:
   virtual ~Ops() = default;
+
+  // Where the tensors of every word lie. Its sync() tells whether the words so far succeeded.
+  virtual DeviceMemory& memory() { return host_memory_; }
 
   void rope(const RopeArgs& args);
   void embed(const EmbedArgs& args);
@@ -40,8 +44,9 @@ class Ops {
   void set_scope(std::string scope) { scope_ = std::move(scope); }
   const std::string& scope() const { return scope_; }
   bool probing() const { return probe_ != nullptr; }
+  // A probe sees, and may change, host memory: tensors of a device go there and back.
   void show(const char* name, const Tensor& tensor) {
-    if (probe_ != nullptr) probe_->value(scope_ + name, tensor);
+    if (probe_ != nullptr) show_on_host(name, tensor);
   }
 
  protected:
@@ -63,6 +68,9 @@ class Ops {
   virtual void do_engram_mix(const EngramMixArgs& args) = 0;
 
  private:
+  void show_on_host(const char* name, const Tensor& tensor);
+
+  HostMemory host_memory_;
   Probe* probe_ = nullptr;
   std::string scope_;
 };

@@ -13,6 +13,8 @@ constexpr int64_t kAlignment = 64;
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
+void release_host(void* data) { std::free(data); }
+
 }  // namespace
 
 Tensor Tensor::dense(void* data, DType dtype, std::initializer_list<int64_t> shape) {
@@ -95,21 +97,33 @@ Result<Buffer> Buffer::allocate(int64_t bytes, const std::string& what) {
                      std::to_string(available) + " available");
   }
   const auto size = static_cast<size_t>(aligned(std::max<int64_t>(bytes, 1)));
-  Buffer buffer;
-  buffer.data_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, size)));
-  if (buffer.data_ == nullptr) {
+  void* data = std::aligned_alloc(kAlignment, size);
+  if (data == nullptr) {
     return exhausted(what + ": cannot allocate " + std::to_string(bytes) + " bytes");
   }
-  std::memset(buffer.data_.get(), 0, size);
+  std::memset(data, 0, size);
+  return adopt(data, bytes, Device::kCpu, release_host);
+}
+
+Buffer Buffer::adopt(void* data, int64_t bytes, Device device, Release release) {
+  Buffer buffer;
+  buffer.data_ = {static_cast<std::byte*>(data), Free{release}};
   buffer.bytes_ = bytes;
+  buffer.device_ = device;
   return buffer;
 }
 
-void Buffer::Free::operator()(std::byte* p) const { std::free(p); }
+Tensor Buffer::view(int64_t offset, DType dtype, std::span<const int64_t> shape) const {
+  Tensor t = Tensor::dense(data_.get() + offset, dtype, shape);
+  t.device = device_;
+  FATHOM_CHECK(0 <= offset && offset + t.bytes() <= bytes_);
+  return t;
+}
 
 Tensor Arena::make(DType dtype, std::initializer_list<int64_t> shape) {
   std::byte* data = buffer_.data() == nullptr ? nullptr : buffer_.data() + used_;
   Tensor t = Tensor::dense(data, dtype, shape);
+  t.device = buffer_.device();
   used_ += aligned(t.bytes());
   FATHOM_CHECK(used_ <= capacity_);
   peak_ = std::max(peak_, used_);

@@ -68,25 +68,35 @@ inline std::string shape_text(const Tensor& t) {
 }
 bool has_shape(const Tensor& t, std::initializer_list<int64_t> shape);
 
-// Owned bytes, aligned to 64, in host memory.
+// Owned bytes, aligned to 64 at least: host memory, or what a DeviceMemory (tensor/memory.h) gave.
 class Buffer {
  public:
   Buffer() = default;
-  explicit Buffer(int64_t bytes);  // zeroed; running out of memory is a bug here
+  explicit Buffer(int64_t bytes);  // on the host, zeroed; running out of memory is a bug here
 
   // Zeroed, for sizes that a user chose: kExhausted where the memory is not to be had. `what` names
   // the bytes in the message.
   static Result<Buffer> allocate(int64_t bytes, const std::string& what);
 
+  // Takes over bytes that `release` gives back.
+  using Release = void (*)(void* data);
+  static Buffer adopt(void* data, int64_t bytes, Device device, Release release);
+
   std::byte* data() const { return data_.get(); }
   int64_t bytes() const { return bytes_; }
+  Device device() const { return device_; }
+
+  // A dense view of the bytes from `offset` on.
+  Tensor view(int64_t offset, DType dtype, std::span<const int64_t> shape) const;
 
  private:
   struct Free {
-    void operator()(std::byte* p) const;
+    Release release;
+    void operator()(std::byte* p) const { release(p); }
   };
   std::unique_ptr<std::byte[], Free> data_;
   int64_t bytes_ = 0;
+  Device device_ = Device::kCpu;
 };
 
 // Bump memory of one step: values live until reset. The capacity is planned beforehand; running

@@ -87,7 +87,7 @@ TEST_P(Identity, PrefillEqualsPrefillAndDecodes) {
   Sequence whole = *r->open();
   ASSERT_TRUE(r->append(whole, std::span(tokens_).first(static_cast<size_t>(n_))));
   const StepItem item = {.sequence = &whole, .n_rows = n_, .want = WantLogits::kAll};
-  const Logits all = copy_of(r->step({&item, 1}));
+  const Logits all = copy_of(*r->step({&item, 1}));
   r->close(whole);
   const auto vocab = static_cast<size_t>(model().config().text_config.vocab_size);
   Sequence parts = *r->open();
@@ -120,7 +120,7 @@ TEST_P(Identity, ARowDoesNotDependOnItsNeighbours) {
     items.push_back(
         {.sequence = &sequence, .n_rows = sequence.pending(), .want = WantLogits::kLast});
   }
-  const Logits together = copy_of(r->step(items));
+  const Logits together = copy_of(*r->step(items));
   const size_t vocab = alone[0].size();
   for (size_t s = 0; s < 5; ++s) {
     EXPECT_EQ(std::memcmp(together.data() + s * vocab, alone[s].data(), vocab * sizeof(float)), 0);
