@@ -14,7 +14,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr float kInv448 = 0x1.224924p-9F;  // fp32(1 / 448)
+constexpr float kInv448 = 0x1.24924ap-9F;  // fp32(1 / 448)
 constexpr float kInv6 = 0x1.555556p-3F;    // fp32(1 / 6)
 
 // 2^ceil(log2 t) from the bits of fp32 t > 0.
