@@ -170,16 +170,10 @@ test_cuda() {
   fi
 }
 
-# Becomes `proven` with the first run of train_test that passes; until then preset train alone
-# builds it, and nothing here counts it.
-trainer_tests=unproven
-
 test_train() {
   begin
   if ! [ -e "$root/src/train/CMakeLists.txt" ]; then
     skip train "this version has no trainer"
-  elif [ "$trainer_tests" = unproven ]; then
-    skip train "one of the trainer's tests fails (docs/design/train.md)"
   elif ! torch_cmake_dir >/dev/null && ! venv torch-venv "torch==$torch_version"; then
     skip train "the Python package torch $torch_version cannot be installed"
   elif ! build_train fathom-train fathom_torch_tests; then

@@ -2,6 +2,7 @@
 
 #include "train/trainer.h"
 
+#include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
@@ -16,6 +17,12 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string kRoot = FATHOM_SOURCE_DIR;
+
+// Every word of the small models here is shorter than the barrier of a thread pool.
+class OneThread : public ::testing::Environment {
+  void SetUp() override { at::set_num_threads(1); }
+};
+const auto* const kOneThread = ::testing::AddGlobalTestEnvironment(new OneThread);
 
 // A stream with structure: a fixed walk through the vocabulary with a little noise.
 void write_stream(const fs::path& path, int64_t count, uint64_t seed) {
