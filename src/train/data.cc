@@ -5,7 +5,8 @@
 #include <filesystem>
 
 #include "base/check.h"
-#include "train/json.h"
+#include "text/json_text.h"
+#include "train/json_fields.h"
 
 namespace fathom::train {
 
@@ -39,34 +40,24 @@ void fill(Batch& out, int64_t row, const Source& source, int64_t at) {
   }
 }
 
-std::string text_of(const Json& entry, const char* key) {
-  const Json* field = entry.find(key);
-  return field == nullptr ? "" : field->text();
-}
-
-int64_t int_of(const Json& entry, const char* key) {
-  const Json* field = entry.find(key);
-  return field == nullptr ? 0 : field->as_int();
-}
-
 Result<Source> open_source(const std::string& folder, const Json& entry) {
-  const std::string name = text_of(entry, "name");
-  const std::string path = folder + "/" + text_of(entry, "tokens");
+  const std::string name = text_field(entry, "name");
+  const std::string path = folder + "/" + text_field(entry, "tokens");
   if (name.empty()) {
     return invalid(folder + "/index.json: a source has no name");
   }
   FATHOM_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path));
   Source source{name,
-                text_of(entry, "kind"),
-                int_of(entry, "row"),
-                static_cast<uint64_t>(int_of(entry, "bytes")),
+                text_field(entry, "kind"),
+                int_field(entry, "row"),
+                static_cast<uint64_t>(int_field(entry, "bytes")),
                 std::move(file),
                 std::nullopt};
-  if (source.size() != int_of(entry, "n_tokens")) {
+  if (source.size() != int_field(entry, "n_tokens")) {
     return invalid(path + ": " + std::to_string(source.size()) + " tokens, expected " +
-                   std::to_string(int_of(entry, "n_tokens")));
+                   std::to_string(int_field(entry, "n_tokens")));
   }
-  const std::string weights = text_of(entry, "weights");
+  const std::string weights = text_field(entry, "weights");
   if (!weights.empty()) {
     FATHOM_ASSIGN_OR_RETURN(MappedFile side, MappedFile::open(folder + "/" + weights));
     if (static_cast<int64_t>(side.bytes().size()) != source.size()) {
@@ -108,16 +99,16 @@ int64_t place(const Source& source, int64_t length, uint64_t bits) {
 
 Result<Dataset> Dataset::open(const std::string& folder) {
   FATHOM_ASSIGN_OR_RETURN(const std::string text, read_file(folder + "/index.json"));
-  FATHOM_ASSIGN_OR_RETURN(const Json index, Json::parse(text));
+  FATHOM_ASSIGN_OR_RETURN(const Json index, parse_json(text));
   const Json* sources = index.find("sources");
-  if (sources == nullptr) {
-    return invalid(folder + "/index.json: sources is absent");
+  if (sources == nullptr || sources->as_array() == nullptr) {
+    return invalid(folder + "/index.json: sources: wanted a list, found none");
   }
   Dataset out;
   out.folder_ = folder;
-  for (const Json& entry : sources->items()) {
+  for (const Json& entry : *sources->as_array()) {
     FATHOM_ASSIGN_OR_RETURN(Source source, open_source(folder, entry));
-    const bool held = text_of(entry, "split") == "heldout";
+    const bool held = text_field(entry, "split") == "heldout";
     (held ? out.heldout_ : out.train_).push_back(std::move(source));
   }
   return out;

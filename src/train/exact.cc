@@ -131,20 +131,20 @@ Tensor Model::moe_exact(const Tensor& x, const Tensor& wt) const {
   return y.to(x.scalar_type());
 }
 
-Tensor rope_table(const Config& config, bool scaled, int64_t positions) {
+Tensor rope_table(const TextConfig& config, bool scaled, int64_t positions) {
   const int64_t dim = config.qk_rope_head_dim;
   const double base = scaled ? config.compress_rope_theta : config.rope_theta;
-  const auto original = static_cast<double>(config.rope_original);
+  const auto original = static_cast<double>(config.rope_scaling.original_max_position_embeddings);
   const auto correction = [&](double turns) {
     return static_cast<double>(dim) * std::log(original / (2 * std::numbers::pi * turns)) /
            (2 * std::log(base));
   };
   const double last = static_cast<double>(dim - 1);
-  const double low = std::clamp(std::floor(correction(config.rope_beta_fast)), 0.0, last);
-  double high = std::clamp(std::ceil(correction(config.rope_beta_slow)), 0.0, last);
+  const double low = std::clamp(std::floor(correction(config.rope_scaling.beta_fast)), 0.0, last);
+  double high = std::clamp(std::ceil(correction(config.rope_scaling.beta_slow)), 0.0, last);
   high = high > low ? high : low + 0.001;
   const float inverse_span = 1.0F / static_cast<float>(high - low);
-  const auto factor = static_cast<float>(config.rope_factor);
+  const auto factor = static_cast<float>(config.rope_scaling.factor);
   Tensor out = at::empty({positions, dim / 2, 2}, at::kFloat);
   auto values = out.accessor<float, 3>();
   for (int64_t j = 0; j < dim / 2; ++j) {

@@ -31,20 +31,21 @@ Tensor sampled(const Tensor& x, int64_t batch) {
 
 }  // namespace
 
-Model::Model(const Config& config, Params& params, const Tensor& map)
-    : config_(config), params_(params), tables_(engram_tables(config)) {
-  auto plans = plan_layers(config);
-  FATHOM_CHECK(plans.has_value());
-  plans_ = *std::move(plans);
+Model::Model(const ModelConfig& config, Params& params, const Tensor& map)
+    : model_config_(config),
+      config_(model_config_.text_config),
+      params_(params),
+      plans_(make_plan(config).layers),
+      hashes_(make_engram_hashes(config_)) {
   const Tensor& master = params.master();
   const auto high = params.get("norm").scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   map_ = map.to(master.device());
-  plain_table_ = rope_table(config, false, config.max_position_embeddings).to(high);
-  scaled_table_ = rope_table(config, true, config.max_position_embeddings).to(high);
+  plain_table_ = rope_table(config_, false, config_.max_position_embeddings).to(high);
+  scaled_table_ = rope_table(config_, true, config_.max_position_embeddings).to(high);
   plain_table_ = plain_table_.to(master.device());
   scaled_table_ = scaled_table_.to(master.device());
   const auto options = at::TensorOptions().device(master.device()).dtype(at::kFloat);
-  route_bias_ = at::zeros({config.num_hidden_layers, config.n_routed_experts}, options);
+  route_bias_ = at::zeros({config_.num_hidden_layers, config_.n_routed_experts}, options);
   load_ = at::zeros_like(route_bias_);
 }
 
@@ -114,7 +115,7 @@ Tensor Model::run(const Tensor& tokens, const Numerics& numerics, Measures* meas
 Tensor Model::logits(const Tensor& x) const { return linear_f32(x, params_.get("head")); }
 
 Tensor Model::engram_rows(const State& s, const LayerPlan& plan) const {
-  const EngramTable& table = tables_[plan.engram];
+  const EngramHash& table = hashes_[static_cast<size_t>(plan.engram)];
   const Tensor ids = s.mapped.view({s.batch, s.length});
   const int64_t pad_token = config_.engram_pad_token_id;
   const Tensor pad = map_.narrow(0, pad_token, 1);
@@ -201,11 +202,11 @@ void Model::select(State& s, const LayerPlan& plan, const Query& query) {
   const double factor = 1.0 / std::sqrt(static_cast<double>(config_.index_head_dim)) /
                         std::sqrt(static_cast<double>(config_.index_n_heads));
   const Tensor w = apply_weight(query.x.detach(), weight("indexer.weights_proj")) * factor;
-  const bool opens_pool = numerics_.pool && layer_ == config_.candidate_source_layer_id;
+  const bool opens_pool = numerics_.pool && plan.pool == PoolUse::kSource;
   const SelectShape shape{s.length, plan.ratio, config_.index_topk,
                           opens_pool ? config_.candidate_topk_blocks : 0,
                           config_.candidate_block_size};
-  const Tensor restricted = plan.pooled && numerics_.pool ? s.pool : Tensor();
+  const Tensor restricted = plan.pool == PoolUse::kRestricted && numerics_.pool ? s.pool : Tensor();
   if (!numerics_.dense) {
     const Tensor wide = widen(w).detach();
     const Selection chosen =
@@ -309,10 +310,10 @@ Tensor Model::attention(State& s, const LayerPlan& plan, const Tensor& x) {
   kv = numerics_.cache ? fake_quant(kv, Quant::kA8) : kv;
   show("attn.kv", kv);
   show("attn.q", query.q);
-  if (plan.mode == LayerMode::kFull) {
+  if (plan.owns_kv()) {
     compress(s, plan, x);
   }
-  if (plan.mode == LayerMode::kFull || plan.mode == LayerMode::kReindex) {
+  if (plan.owns_indexer()) {
     select(s, plan, query);
   }
   AttendShape shape{s.length, config_.sliding_window, std::max<int64_t>(plan.ratio, 1), 0,

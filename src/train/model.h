@@ -12,8 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "train/config.h"
-#include "train/engram_hash.h"
+#include "model/config.h"
+#include "model/engram_hash.h"
+#include "model/layer_plan.h"
 #include "train/ops.h"
 #include "train/params.h"
 
@@ -63,14 +64,15 @@ class Model {
   using Hook = std::function<void(int64_t layer, State& state)>;
 
   // `map` [vocab] int64: the compressed id of each token.
-  Model(const Config& config, Params& params, const Tensor& map);
+  Model(const ModelConfig& config, Params& params, const Tensor& map);
 
   // tokens [batch, length] int64 on the device -> normed final state [N, D].
   Tensor run(const Tensor& tokens, const Numerics& numerics, Measures* measures = nullptr);
   // fp32 logits [N, vocab].
   Tensor logits(const Tensor& x) const;
 
-  const Config& config() const { return config_; }
+  const ModelConfig& model_config() const { return model_config_; }
+  const TextConfig& config() const { return config_; }
   const std::vector<LayerPlan>& plans() const { return plans_; }
 
   Tensor& route_bias() { return route_bias_; }  // [layers, experts] fp32, not trained by gradient
@@ -105,10 +107,11 @@ class Model {
   Tensor moe(const Tensor& x);
   Tensor moe_exact(const Tensor& x, const Tensor& wt) const;
 
-  const Config config_;
+  const ModelConfig model_config_;
+  const TextConfig& config_;  // of model_config_
   Params& params_;
   std::vector<LayerPlan> plans_;
-  std::vector<EngramTable> tables_;
+  std::vector<EngramHash> hashes_;
   Tensor map_, route_bias_, load_;
   Tensor plain_table_, scaled_table_;  // cos/sin of the two rotations
   Numerics numerics_;
@@ -120,7 +123,7 @@ class Model {
 };
 
 // cos/sin [positions, rope / 2, 2] (spec/backbone.md 2.5); scaled: the compressed theta with YaRN.
-Tensor rope_table(const Config& config, bool scaled, int64_t positions);
+Tensor rope_table(const TextConfig& config, bool scaled, int64_t positions);
 
 struct ExactKeys : GlobalKeys {
   int64_t top = 0;  // most entries that `selected` holds for one query

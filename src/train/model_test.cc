@@ -17,20 +17,21 @@ namespace {
 
 const std::string kRoot = FATHOM_SOURCE_DIR;
 
-Config tiny_config() {
-  auto config = load_config(kRoot + "/tests/train/tiny/config.json");
-  EXPECT_TRUE(config.has_value()) << config.error().message;
-  return *config;
+ModelConfig tiny_config() {
+  auto file = read_config(kRoot + "/tests/train/tiny/config.json");
+  EXPECT_TRUE(file.has_value()) << file.error().message;
+  return file->config;
 }
 
 struct Tiny {
-  Config config = tiny_config();
+  ModelConfig whole = tiny_config();
+  TextConfig config = whole.text_config;
   Params params;
   Model model;
 
   explicit Tiny(at::ScalarType type)
-      : params(config, {type, type}, at::kCPU),
-        model(config, params, at::arange(config.vocab_size, at::kLong)) {
+      : params(whole, {type, type}, at::kCPU),
+        model(whole, params, at::arange(config.vocab_size, at::kLong)) {
     params.init(config, 7);
     // Livelier than the training start, so that every path carries weight.
     const at::NoGradGuard no_grad;
@@ -145,7 +146,7 @@ TEST(Definition, SinkhornEqualsTheGoldenMatrix) {
 }
 
 TEST(Quantisers, EqualTheGoldenCodes) {
-  const auto file = read_safetensors(kRoot + "/tests/golden/ops/quantizers.safetensors");
+  const auto file = read_tensors(kRoot + "/tests/golden/ops/quantizers.safetensors");
   ASSERT_TRUE(file.has_value()) << file.error().message;
   const Tensor input = file->at("input");
   const std::pair<const char*, Quant> kinds[] = {
@@ -160,17 +161,17 @@ TEST(Quantisers, EqualTheGoldenCodes) {
 
 // The released layout at tiny size: every quantiser and rounding point on, against golden logits.
 struct Golden {
-  Config config;
   std::unique_ptr<Params> params;
   std::unique_ptr<Model> model;
 
   Golden() {
     const std::string folder = kRoot + "/tests/golden/t12";
-    auto loaded = load_config(folder + "/config.json");
+    auto loaded = read_config(folder + "/config.json");
     EXPECT_TRUE(loaded.has_value()) << loaded.error().message;
-    config = *loaded;
+    const ModelConfig& config = loaded->config;
+    const int64_t vocab = config.text_config.vocab_size;
     params = std::make_unique<Params>(config, ParamTypes{}, at::kCPU);
-    model = std::make_unique<Model>(config, *params, at::arange(config.vocab_size, at::kLong));
+    model = std::make_unique<Model>(config, *params, at::arange(vocab, at::kLong));
     const auto done = import_model(*model, *params, folder);
     EXPECT_TRUE(done.has_value()) << done.error().message;
   }
@@ -185,7 +186,7 @@ struct Golden {
 };
 
 std::map<std::string, Tensor> golden_case(const std::string& name) {
-  auto file = read_safetensors(kRoot + "/tests/golden/t12/cases/" + name + ".safetensors");
+  auto file = read_tensors(kRoot + "/tests/golden/t12/cases/" + name + ".safetensors");
   EXPECT_TRUE(file.has_value()) << file.error().message;
   return file.has_value() ? *file : std::map<std::string, Tensor>{};
 }

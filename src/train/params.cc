@@ -30,7 +30,8 @@ constexpr double kHyper = -2;      // init marker: set by init_hyper
 
 void Params::add(const ParamSpec& spec) { specs_.push_back(spec); }
 
-void Params::declare_layer(const Config& c, const LayerPlan& plan, int64_t l) {
+void Params::declare_layer(const TextConfig& c, const LayerPlan& plan) {
+  const int64_t l = plan.layer;
   const int64_t d = c.hidden_size;
   const int64_t hd = c.head_dim;
   const int64_t rq = c.q_lora_rank;
@@ -69,7 +70,7 @@ void Params::declare_layer(const Config& c, const LayerPlan& plan, int64_t l) {
     add({site + "_scale", l, {3}, Group::kSmallF32, Store::kF32, kHyper});
     add({site + "_base", l, {(2 + n) * n}, Group::kSmallF32, Store::kF32, kHyper});
   }
-  if (plan.mode == LayerMode::kFull) {
+  if (plan.owns_kv()) {
     add({"compressor.wkv", l, {hd, d}, Group::kMuon, Store::kBf16, fan_in(d), hd});
     if (plan.ratio == 2) {
       add({"compressor.wgate", l, {hd, d}, Group::kMuon, Store::kBf16, fan_in(d), hd});
@@ -78,7 +79,7 @@ void Params::declare_layer(const Config& c, const LayerPlan& plan, int64_t l) {
     add({"indexer.wk", l, {c.index_head_dim, hd}, Group::kIndexer, Store::kBf16, fan_in(hd)});
     add({"indexer.k_norm", l, {c.index_head_dim}, Group::kIndexer, Store::kBf16, kOnes});
   }
-  if (plan.mode == LayerMode::kFull || plan.mode == LayerMode::kReindex) {
+  if (plan.owns_indexer()) {
     const int64_t wide = c.index_n_heads * c.index_head_dim;
     add({"indexer.wq_b", l, {wide, rq}, Group::kIndexer, Store::kFp8, fan_in(rq)});
     add({"indexer.weights_proj",
@@ -89,23 +90,23 @@ void Params::declare_layer(const Config& c, const LayerPlan& plan, int64_t l) {
          fan_in(d)});
   }
   if (plan.engram >= 0) {
-    const int64_t looked = c.engram_columns() * c.engram_head_dim;
+    const int64_t looked = (c.engram_max_ngram_size - 1) * c.engram_n_heads * c.engram_head_dim;
     add({"engram.wkv", l, {(n + 1) * d, looked}, Group::kMuon, Store::kFp8, fan_in(looked), d});
     add({"engram.q_weight", l, {n, d}, Group::kSmall, Store::kBf16, kOnes});
     add({"engram.k_weight", l, {n, d}, Group::kSmall, Store::kBf16, kOnes});
-    const int64_t rows = engram_tables(c)[plan.engram].rows;
+    const int64_t rows = c.engram_num_embeddings[static_cast<size_t>(plan.engram)];
     add({"engram.table", l, {rows, c.engram_head_dim}, Group::kTable, Store::kRows, 0.02});
   }
 }
 
-Params::Params(const Config& config, ParamTypes types, const at::Device& device) {
-  const auto plans = plan_layers(config);
-  FATHOM_CHECK(plans.has_value() && config.hc_mult == 4);
-  add({"embed", -1, {config.vocab_size, config.hidden_size}, Group::kEmbed, Store::kBf16, 0.2});
-  add({"head", -1, {config.vocab_size, config.hidden_size}, Group::kEmbed, Store::kBf16, 0.02});
-  add({"norm", -1, {config.hidden_size}, Group::kSmall, Store::kBf16, kOnes});
-  for (int64_t l = 0; l < config.num_hidden_layers; ++l) {
-    declare_layer(config, plans->at(l), l);
+Params::Params(const ModelConfig& config, ParamTypes types, const at::Device& device) {
+  const TextConfig& text = config.text_config;
+  FATHOM_CHECK(text.hc_mult == 4);
+  add({"embed", -1, {text.vocab_size, text.hidden_size}, Group::kEmbed, Store::kBf16, 0.2});
+  add({"head", -1, {text.vocab_size, text.hidden_size}, Group::kEmbed, Store::kBf16, 0.02});
+  add({"norm", -1, {text.hidden_size}, Group::kSmall, Store::kBf16, kOnes});
+  for (const LayerPlan& plan : make_plan(config).layers) {
+    declare_layer(text, plan);
   }
   std::stable_sort(specs_.begin(), specs_.end(), [](const ParamSpec& a, const ParamSpec& b) {
     return std::tie(a.group, a.name, a.layer) < std::tie(b.group, b.name, b.layer);
@@ -160,9 +161,9 @@ Tensor Params::master(const ParamSpec& spec) const {
   return master_.narrow(0, spec.offset, spec.count).view(spec.shape);
 }
 
-void Params::init(const Config& config, uint64_t seed) {
+void Params::init(const TextConfig& text, uint64_t seed) {
   const at::NoGradGuard no_grad;
-  const int64_t n = config.hc_mult;
+  const int64_t n = text.hc_mult;
   for (const ParamSpec& spec : specs_) {
     Tensor value = master(spec);
     if (spec.init == kOnes) {

@@ -10,8 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "train/config.h"
-#include "train/engram_hash.h"
+#include "model/config.h"
+#include "model/layer_plan.h"
 
 namespace fathom::train {
 
@@ -40,7 +40,8 @@ struct ParamTypes {
 
 class Params {
  public:
-  Params(const Config& config, ParamTypes types, const at::Device& device);
+  // The config has passed validate_config.
+  Params(const ModelConfig& config, ParamTypes types, const at::Device& device);
 
   // The compute copy: a leaf with its gradient buffer attached.
   const at::Tensor& get(const std::string& name, int64_t layer = -1) const;
@@ -55,7 +56,7 @@ class Params {
   at::Tensor master(const ParamSpec& spec) const;
 
   // Deterministic starting values.
-  void init(const Config& config, uint64_t seed);
+  void init(const TextConfig& text, uint64_t seed);
   // Master -> compute copies; with `quantised` every FP8, FP4 and row parameter takes the value its
   // stored form has.
   void sync(bool quantised);
@@ -65,7 +66,7 @@ class Params {
 
  private:
   void add(const ParamSpec& spec);
-  void declare_layer(const Config& c, const LayerPlan& plan, int64_t l);
+  void declare_layer(const TextConfig& c, const LayerPlan& plan);
   void quantise(const ParamSpec& spec);
 
   std::vector<ParamSpec> specs_;

@@ -11,7 +11,8 @@
 #include <fstream>
 
 #include "base/file.h"
-#include "train/json.h"
+#include "text/json_text.h"
+#include "train/json_fields.h"
 
 namespace fathom::train {
 
@@ -35,15 +36,13 @@ Trainer::Trainer(const Recipe& recipe, Dataset data, std::string out)
 Result<std::unique_ptr<Trainer>> Trainer::create(const Recipe& recipe, Dataset data,
                                                  const std::string& out, const at::Device& device,
                                                  ParamTypes types) {
-  FATHOM_ASSIGN_OR_RETURN(Config config, load_config(recipe.config));
-  FATHOM_ASSIGN_OR_RETURN(const Tensor map, data.engram_map(config.vocab_size));
-  config.engram_compressed_vocab_size = map.max().item<int64_t>() + 1;
-  config.engram_num_embeddings.clear();
-  for (const EngramTable& table : engram_tables(config)) {
-    config.engram_num_embeddings.push_back(table.rows);
-  }
+  FATHOM_ASSIGN_OR_RETURN(const ConfigFile file, read_config(recipe.config));
+  ModelConfig config = file.config;
+  TextConfig& text = config.text_config;
+  FATHOM_ASSIGN_OR_RETURN(const Tensor map, data.engram_map(text.vocab_size));
+  text.engram_compressed_vocab_size = map.max().item<int64_t>() + 1;
   for (const double length : recipe.lengths) {
-    if (length > static_cast<double>(config.max_position_embeddings)) {
+    if (length > static_cast<double>(text.max_position_embeddings)) {
       return invalid("recipe: a length is above max_position_embeddings of the configuration");
     }
     for (const auto& [kind, share] : recipe.mix) {
@@ -56,14 +55,14 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Recipe& recipe, Dataset d
   std::unique_ptr<Trainer> self(new Trainer(recipe, std::move(data), out));
   self->device_ = device;
   self->params_ = std::make_unique<Params>(config, types, device);
-  self->params_->init(config, recipe.seed);
+  self->params_->init(text, recipe.seed);
   self->model_ = std::make_unique<Model>(config, *self->params_, map);
   self->optimiser_ = std::make_unique<Optimiser>(*self->params_, recipe.optim);
   std::filesystem::create_directories(out);
   if (std::filesystem::exists(self->checkpoint_path())) {
     FATHOM_RETURN_IF_ERROR(self->restore());
   }
-  FATHOM_RETURN_IF_ERROR(write_file_atomic(out + "/config.json", config_json(config)));
+  FATHOM_RETURN_IF_ERROR(write_file_atomic(out + "/config.json", config_to_json(config)));
   return self;
 }
 
@@ -264,15 +263,11 @@ Result<void> Trainer::restore() {
   if (line == nullptr) {
     return invalid(checkpoint_path() + ": no header line");
   }
-  FATHOM_ASSIGN_OR_RETURN(const Json header, Json::parse(std::string_view(begin, line - begin)));
-  const auto field = [&](const char* name) {
-    const Json* value = header.find(name);
-    return value == nullptr ? 0.0 : value->as_double();
-  };
+  FATHOM_ASSIGN_OR_RETURN(const Json header, parse_json(std::string_view(begin, line - begin)));
   const int64_t count = params_->master().numel();
   const int64_t biases = model_->route_bias().numel();
   const auto wanted = static_cast<size_t>(line + 1 - begin + 4 * (3 * count + biases));
-  if (static_cast<int64_t>(field("count")) != count || file.bytes().size() != wanted) {
+  if (int_field(header, "count") != count || file.bytes().size() != wanted) {
     return invalid(checkpoint_path() +
                    ": holds another model: " + std::to_string(file.bytes().size()) +
                    " bytes, expected " + std::to_string(wanted));
@@ -289,11 +284,11 @@ Result<void> Trainer::restore() {
   load(optimiser_->first());
   load(optimiser_->second());
   load(model_->route_bias());
-  step_ = static_cast<int64_t>(field("step"));
-  clock_ = field("clock");
-  tokens_ = static_cast<int64_t>(field("tokens"));
-  skipped_ = static_cast<int64_t>(field("skipped"));
-  optimiser_->updates() = static_cast<int64_t>(field("updates"));
+  step_ = int_field(header, "step");
+  clock_ = real_field(header, "clock");
+  tokens_ = int_field(header, "tokens");
+  skipped_ = int_field(header, "skipped");
+  optimiser_->updates() = int_field(header, "updates");
   log_clock_ = clock_;
   log_tokens_ = tokens_;
   params_->sync(simulating());
