@@ -10,6 +10,7 @@
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/cpu/dot_kernel.cc"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
@@ -91,16 +92,30 @@ constexpr int kHalves = 16 / kLanes;  // vectors that hold the 16 virtual lanes
 constexpr int kBlock = 32 / kLanes;   // vectors of a block of 32
 static_assert(kLanes == 8 || kLanes == 16);
 
-// ---- Decoders: 32 weights of a row, in order, with their scale
-// -----------------------------------
+// Weights are prefetched so many bytes before they are read: the processor's own prefetch ends with
+// each page of 4 KiB.
+constexpr int64_t kAhead = 2048;
+
+// In which order a row's decoder leaves the elements of every 16; rows of x are brought into the
+// same order before they meet.
+//   kEvenOdd  0 2 4 ... 14, 1 3 5 ... 15
+//   kFours    0 4 8 12, 1 5 9 13, 2 6 10 14, 3 7 11 15
+enum class Order { kNatural, kEvenOdd, kFours };
+
+// ---- Decoders: 32 weights of a row with their scale
+// ----------------------------------------------
 
 struct Fp8Row {
-  static constexpr bool kEvenOdd = false;
+  static constexpr Order kOrder = Order::kNatural;
+  static constexpr bool kScalesOnX = false;
+  static constexpr int kBlocksALine = 2;
   const uint8_t* codes;
   const uint8_t* scales;
 
   Fp8Row(const Weight& w, int64_t o)
       : codes(w.data.row<const uint8_t>(o)), scales(w.scale.row<const uint8_t>(o / 32)) {}
+
+  const void* at(int64_t b) const { return codes + 32 * b; }
 
   HWY_INLINE void block(int64_t b, V* HWY_RESTRICT out) const {
     const hn::FixedTag<int8_t, 16> d8;
@@ -126,20 +141,22 @@ struct Fp8Row {
 };
 
 #if HWY_TARGET == HWY_AVX2
-// The same without widening shuffles: even elements before odd ones, 8 each, in every 16.
+// The same for few rows: without widening shuffles (even elements before odd ones, 8 each, in every
+// 16), and without scales, which the rows of x carry instead (FewRows).
 struct Fp8EvenOddRow {
-  static constexpr bool kEvenOdd = true;
+  static constexpr Order kOrder = Order::kEvenOdd;
+  static constexpr bool kScalesOnX = true;
+  static constexpr int kBlocksALine = 2;
   const uint8_t* codes;
-  const uint8_t* scales;
 
-  Fp8EvenOddRow(const Weight& w, int64_t o)
-      : codes(w.data.row<const uint8_t>(o)), scales(w.scale.row<const uint8_t>(o / 32)) {}
+  Fp8EvenOddRow(const Weight& w, int64_t o) : codes(w.data.row<const uint8_t>(o)) {}
+
+  const void* at(int64_t b) const { return codes + 32 * b; }
 
   HWY_INLINE void block(int64_t b, V* HWY_RESTRICT out) const {
     const F f;
     const hn::Repartition<int16_t, F> d16;
     const hn::Rebind<hwy::float16_t, F> dh;
-    const auto scale = hn::BitCast(f, hn::Set(hn::RebindToUnsigned<F>(), (scales[b] + 8u) << 23));
     const auto raw = hn::LoadU(d16, reinterpret_cast<const int16_t*>(codes + 32 * b));
     const auto mask = hn::Set(d16, static_cast<int16_t>(0xbf80));
     HWY_UNROLL(2)
@@ -147,20 +164,24 @@ struct Fp8EvenOddRow {
       // The sign stays in bit 15 and the other seven bits go below bit 14.
       const auto half = hn::And(hn::ShiftRight<1>(parity == 0 ? hn::ShiftLeft<8>(raw) : raw), mask);
       const auto halves = hn::BitCast(hn::Repartition<hwy::float16_t, F>(), half);
-      out[parity] = hn::Mul(hn::PromoteTo(f, hn::LowerHalf(dh, halves)), scale);
-      out[2 + parity] = hn::Mul(hn::PromoteTo(f, hn::UpperHalf(dh, halves)), scale);
+      out[parity] = hn::PromoteTo(f, hn::LowerHalf(dh, halves));
+      out[2 + parity] = hn::PromoteTo(f, hn::UpperHalf(dh, halves));
     }
   }
 };
 #endif
 
 struct Fp4Row {
-  static constexpr bool kEvenOdd = false;
+  static constexpr Order kOrder = Order::kNatural;
+  static constexpr bool kScalesOnX = false;
+  static constexpr int kBlocksALine = 4;
   const uint8_t* codes;
   const uint8_t* scales;
 
   Fp4Row(const Weight& w, int64_t o)
       : codes(w.data.row<const uint8_t>(o)), scales(w.scale.row<const uint8_t>(o)) {}
+
+  const void* at(int64_t b) const { return codes + 16 * b; }
 
   HWY_INLINE void block(int64_t b, V* HWY_RESTRICT out) const {
     const hn::FixedTag<uint8_t, 16> d8;
@@ -192,11 +213,58 @@ struct Fp4Row {
   }
 };
 
+// The same for few rows: even codes in the lower and odd ones in the upper 128 bits, so that codes
+// are widened by shifts alone.
+struct Fp4FoursRow {
+  static constexpr Order kOrder = Order::kFours;
+  static constexpr bool kScalesOnX = false;
+  static constexpr int kBlocksALine = 4;
+  const uint8_t* codes;
+  const uint8_t* scales;
+
+  Fp4FoursRow(const Weight& w, int64_t o)
+      : codes(w.data.row<const uint8_t>(o)), scales(w.scale.row<const uint8_t>(o)) {}
+
+  const void* at(int64_t b) const { return codes + 16 * b; }
+
+  HWY_INLINE void block(int64_t b, V* HWY_RESTRICT out) const {
+    const hn::FixedTag<uint8_t, 32> d8;
+    const hn::FixedTag<uint32_t, 8> d32;
+    const hn::FixedTag<float, 8> f8;
+    alignas(32) static constexpr uint32_t kNibble[8] = {0, 0, 0, 0, 4, 4, 4, 4};
+    const ScaledE2m1& table = kScaledE2m1[scales[b]];
+    const auto high = hn::LoadDup128(d8, table.high.data());
+    const auto low = hn::LoadDup128(d8, table.low.data());
+    const auto raw = hn::BitCast(d32, hn::LoadDup128(d8, codes + 16 * b));
+    const auto c =
+        hn::And(hn::BitCast(d8, hn::Shr(raw, hn::Load(d32, kNibble))), hn::Set(d8, 0x0f));
+    const auto hb = hn::TableLookupBytes(high, c);
+    const auto lb = hn::TableLookupBytes(low, c);
+    HWY_UNROLL(2)
+    for (int h = 0; h < 2; ++h) {
+      const auto pairs = hn::BitCast(
+          d32, h == 0 ? hn::InterleaveLower(d8, lb, hb) : hn::InterleaveUpper(d8, lb, hb));
+      const auto first = hn::BitCast(f8, hn::ShiftLeft<16>(pairs));
+      const auto second = hn::BitCast(f8, hn::And(pairs, hn::Set(d32, 0xffff0000u)));
+#if HWY_TARGET == HWY_AVX3
+      out[h] = hn::Combine(F(), second, first);
+#else
+      out[2 * h] = first;
+      out[2 * h + 1] = second;
+#endif
+    }
+  }
+};
+
 struct Bf16Row {
-  static constexpr bool kEvenOdd = false;
+  static constexpr Order kOrder = Order::kNatural;
+  static constexpr bool kScalesOnX = false;
+  static constexpr int kBlocksALine = 1;
   const Bf16* values;
 
   Bf16Row(const Weight& w, int64_t o) : values(w.data.row<const Bf16>(o)) {}
+
+  const void* at(int64_t b) const { return values + 32 * b; }
 
   HWY_INLINE void block(int64_t b, V* HWY_RESTRICT out) const {
     const F f;
@@ -211,10 +279,14 @@ struct Bf16Row {
 };
 
 struct F32Row {
-  static constexpr bool kEvenOdd = false;
+  static constexpr Order kOrder = Order::kNatural;
+  static constexpr bool kScalesOnX = false;
+  static constexpr int kBlocksALine = 1;
   const float* values;
 
   F32Row(const Weight& w, int64_t o) : values(w.data.row<const float>(o)) {}
+
+  const void* at(int64_t b) const { return values + 32 * b; }
 
   HWY_INLINE void block(int64_t b, V* HWY_RESTRICT out) const {
     HWY_UNROLL(4)
@@ -239,27 +311,61 @@ HWY_INLINE V4 fold_to_4(const V* acc) {
   return hn::Add(hn::LowerHalf(F4(), s), hn::UpperHalf(F4(), s));
 }
 
-#if HWY_TARGET == HWY_AVX2
-// The same for acc[0] with the even and acc[1] with the odd virtual lanes.
-HWY_INLINE V4 fold_even_odd_to_4(const V* acc) {
+// Lane i of q[j] is virtual lane j + 4 i.
+HWY_INLINE V4 fold_fours_to_4(const V4* q) {
   const F4 f;
-  const auto even = hn::Add(hn::LowerHalf(f, acc[0]), hn::UpperHalf(f, acc[0]));
-  const auto odd = hn::Add(hn::LowerHalf(f, acc[1]), hn::UpperHalf(f, acc[1]));
-  return hn::Add(hn::InterleaveLower(f, even, odd), hn::InterleaveUpper(f, even, odd));
+  const hn::FixedTag<uint64_t, 2> d64;
+  const auto low = hn::Add(hn::InterleaveLower(f, q[0], q[1]), hn::InterleaveUpper(f, q[0], q[1]));
+  const auto high = hn::Add(hn::InterleaveLower(f, q[2], q[3]), hn::InterleaveUpper(f, q[2], q[3]));
+  const auto x = hn::BitCast(d64, low);
+  const auto y = hn::BitCast(d64, high);
+  return hn::Add(hn::BitCast(f, hn::InterleaveLower(d64, x, y)),
+                 hn::BitCast(f, hn::InterleaveUpper(d64, x, y)));
 }
 
-void put_even_before_odd(const float* HWY_RESTRICT from, int64_t K, float* HWY_RESTRICT to) {
-  const F4 f;
-  for (int64_t k = 0; k < K; k += 16) {
-    for (int64_t j = 0; j < 8; j += 4) {
-      const auto a = hn::LoadU(f, from + k + 2 * j);
-      const auto b = hn::LoadU(f, from + k + 2 * j + 4);
-      hn::StoreU(hn::ConcatEven(f, b, a), f, to + k + j);
-      hn::StoreU(hn::ConcatOdd(f, b, a), f, to + k + 8 + j);
+// fold_to_4 of accumulators whose virtual lanes stand in another order.
+template <Order order>
+HWY_INLINE V4 fold_ordered_to_4(const V* acc) {
+  if constexpr (order == Order::kNatural) {
+    return fold_to_4(acc);
+  } else {
+    const F4 f;
+    V4 part[4];
+#if HWY_TARGET == HWY_AVX3
+    const hn::FixedTag<float, 8> f8;
+    const hn::Vec<decltype(f8)> halves[2] = {hn::LowerHalf(f8, acc[0]), hn::UpperHalf(f8, acc[0])};
+#else
+    const V* halves = acc;
+#endif
+    HWY_UNROLL(2)
+    for (int h = 0; h < 2; ++h) {
+      part[2 * h] = hn::LowerHalf(f, halves[h]);
+      part[2 * h + 1] = hn::UpperHalf(f, halves[h]);
     }
+    if constexpr (order == Order::kFours) return fold_fours_to_4(part);
+    const auto even = hn::Add(part[0], part[1]);
+    const auto odd = hn::Add(part[2], part[3]);
+    return hn::Add(hn::InterleaveLower(f, even, odd), hn::InterleaveUpper(f, even, odd));
   }
 }
-#endif
+
+template <Order order>
+void put_in_order(const float* HWY_RESTRICT from, int64_t K, float* HWY_RESTRICT to) {
+  const F4 f;
+  for (int64_t k = 0; k < K; k += 16) {
+    V4 a, b, c, d;
+    if constexpr (order == Order::kFours) {
+      hn::LoadInterleaved4(f, from + k, a, b, c, d);
+    } else {
+      hn::LoadInterleaved2(f, from + k, a, c);
+      hn::LoadInterleaved2(f, from + k + 8, b, d);
+    }
+    hn::StoreU(a, f, to + k);
+    hn::StoreU(b, f, to + k + 4);
+    hn::StoreU(c, f, to + k + 8);
+    hn::StoreU(d, f, to + k + 12);
+  }
+}
 
 // Folds 2 and 1 of four sums at once.
 HWY_INLINE V4 fold_four(V4 a, V4 b, V4 c, V4 d) {
@@ -313,14 +419,6 @@ const float* row_of(const MatmulArgs& args, int64_t r) {
 constexpr int64_t kFew = 6;         // from here on a panel pays
 constexpr int64_t kWidest = 16384;  // bounds the reordered rows on the stack
 
-template <class Row>
-HWY_INLINE V4 fold_row(const V* acc) {
-#if HWY_TARGET == HWY_AVX2
-  if constexpr (Row::kEvenOdd) return fold_even_odd_to_4(acc);
-#endif
-  return fold_to_4(acc);
-}
-
 template <int n>
 HWY_INLINE void clear(V* HWY_RESTRICT acc) {
   HWY_UNROLL(32)
@@ -343,67 +441,103 @@ HWY_INLINE void add_block(const V* HWY_RESTRICT w, const float* const* x, int64_
   }
 }
 
-// n weight rows from o, padded to O with the last one, meet R rows of x; sums[i][j].
-template <class Row, int R, int O>
-HWY_INLINE void few_rows_of(const Weight& weight, const float* const* x, int64_t o, int64_t n,
-                            V4 (*sums)[4]) {
-  const auto row = [&](int j) HWY_ATTR { return Row(weight, o + std::min<int64_t>(j, n - 1)); };
-  const Row rows[4] = {row(0), row(1 % O), row(2 % O), row(3 % O)};
-  V acc[O * R * kHalves];
-  clear<O * R * kHalves>(acc);
+// Weight row o meets R rows of x; sums[i] before the folds 2 and 1. One row at a time: the weights
+// are then a single stream, which memory serves best.
+template <class Row, int R>
+HWY_INLINE void meet_row(const Weight& weight, const float* const* x, int64_t o, V4* sums) {
+  const Row row(weight, o);
+  V acc[R * kHalves];
+  clear<R * kHalves>(acc);
   const int64_t n_blocks = weight.in() / 32;
-  for (int64_t b = 0; b < n_blocks; ++b) {
+  const auto meet = [&](int64_t b) HWY_ATTR {
+    V w[kBlock];
+    row.block(b, w);
+    add_block<R>(w, x, 32 * b, acc);
+  };
+  constexpr int kLine = Row::kBlocksALine;
+  int64_t b = 0;
+  for (; b + kLine <= n_blocks; b += kLine) {
+    hwy::Prefetch(static_cast<const uint8_t*>(row.at(b)) + kAhead);
     HWY_UNROLL(4)
-    for (int j = 0; j < O; ++j) {
-      V w[kBlock];
-      rows[j].block(b, w);
-      add_block<R>(w, x, 32 * b, acc + j * R * kHalves);
-    }
+    for (int i = 0; i < kLine; ++i) meet(b + i);
   }
+  for (; b < n_blocks; ++b) meet(b);
   HWY_UNROLL(4)
-  for (int j = 0; j < O; ++j) {
-    HWY_UNROLL(4)
-    for (int i = 0; i < R; ++i) sums[i][j] = fold_row<Row>(acc + (j * R + i) * kHalves);
-  }
+  for (int i = 0; i < R; ++i) sums[i] = fold_ordered_to_4<Row::kOrder>(acc + i * kHalves);
 }
 
 // Rows [r, r + R) of x and 4 outputs from o.
 template <class Row, int R>
 HWY_INLINE void few_rows_4(const MatmulArgs& args, const float* const* x, int64_t r, int64_t o) {
-  constexpr int kOutputs = R == 1 ? 4 : R == 2 ? 2 : 1;  // at once: accumulators in registers
   const int64_t n = std::min<int64_t>(4, args.o_end - o);
-  V4 sums[R][4];
-  HWY_UNROLL(4)
-  for (int first = 0; first < 4; first += kOutputs) {
-    const int64_t begin = std::min<int64_t>(first, n - 1);
-    V4 part[R][4];
-    few_rows_of<Row, R, kOutputs>(*args.w, x + r, o + begin, n - begin, part);
-    HWY_UNROLL(4)
-    for (int i = 0; i < R * kOutputs; ++i) {
-      sums[i / kOutputs][first + i % kOutputs] = part[i / kOutputs][i % kOutputs];
-    }
+  V4 sums[4][R];
+  for (int64_t j = 0; j < 4; ++j) {
+    meet_row<Row, R>(*args.w, x + r, o + std::min(j, n - 1), sums[j]);
   }
   for (int i = 0; i < R; ++i) {
     store(args, (r + i) * args.out_stride + (o - args.o_begin),
-          fold_four(sums[i][0], sums[i][1], sums[i][2], sums[i][3]), n);
+          fold_four(sums[0][i], sums[1][i], sums[2][i], sums[3][i]), n);
   }
 }
 
-template <class Row>
-void few_rows(const MatmulArgs& args) {
-  const float* x[kFew];
-  for (int64_t r = 0; r < args.n_rows; ++r) x[r] = row_of(args, r);
-#if HWY_TARGET == HWY_AVX2
-  alignas(64) float ordered[Row::kEvenOdd ? kFew * kWidest : 1];
-  if constexpr (Row::kEvenOdd) {
-    for (int64_t r = 0; r < args.n_rows; ++r) {
-      float* to = ordered + r * args.w->in();
-      put_even_before_odd(x[r], args.w->in(), to);
-      x[r] = to;
+// to = from with the scales of the block of 32 outputs at o, and with the 2^8 by which E4M3 codes
+// read as binary16 are too small.
+void put_scales(const Weight& w, int64_t o, const float* HWY_RESTRICT from,
+                float* HWY_RESTRICT to) {
+  const F f;
+  const uint8_t* scales = w.scale.row<const uint8_t>(o / 32);
+  for (int64_t b = 0; b < w.in() / 32; ++b) {
+    const auto scale = hn::BitCast(f, hn::Set(hn::RebindToUnsigned<F>(), (scales[b] + 8u) << 23));
+    HWY_UNROLL(4)
+    for (int64_t k = 32 * b; k < 32 * b + 32; k += kLanes) {
+      hn::Store(hn::Mul(hn::Load(f, from + k), scale), f, to + k);
     }
   }
-#endif
+}
+
+// The rows of x as the decoder Row wants them.
+template <class Row>
+class FewRows {
+ public:
+  explicit FewRows(const MatmulArgs& args) : args_(args) {
+    for (int64_t r = 0; r < args.n_rows; ++r) {
+      x_[r] = row_of(args, r);
+      if constexpr (Row::kOrder != Order::kNatural) {
+        float* to = ordered_ + r * args.w->in();
+        put_in_order<Row::kOrder>(x_[r], args.w->in(), to);
+        x_[r] = to;
+        if constexpr (Row::kScalesOnX) x_[r] = scaled_ + r * args.w->in();
+      }
+    }
+  }
+
+  // Before outputs from o: o_begin first, then in steps of 4.
+  const float* const* at(int64_t o) {
+    if constexpr (Row::kScalesOnX) {
+      if (o / 32 != block_) {
+        block_ = o / 32;
+        const int64_t K = args_.w->in();
+        for (int64_t r = 0; r < args_.n_rows; ++r) {
+          put_scales(*args_.w, o, ordered_ + r * K, scaled_ + r * K);
+        }
+      }
+    }
+    return x_;
+  }
+
+ private:
+  const MatmulArgs& args_;
+  int64_t block_ = -1;
+  const float* x_[kFew];
+  alignas(64) float ordered_[Row::kOrder != Order::kNatural ? kFew * kWidest : 1];
+  alignas(64) float scaled_[Row::kScalesOnX ? kFew * kWidest : 1];
+};
+
+template <class Row>
+void few_rows(const MatmulArgs& args) {
+  FewRows<Row> rows(args);
   for (int64_t o = args.o_begin; o < args.o_end; o += 4) {
+    const float* const* x = rows.at(o);
     int64_t r = 0;
     for (; r + 4 <= args.n_rows; r += 4) few_rows_4<Row, 4>(args, x, r, o);
     if (r + 3 == args.n_rows) few_rows_4<Row, 3>(args, x, r, o);
@@ -412,192 +546,34 @@ void few_rows(const MatmulArgs& args) {
   }
 }
 
-// ---- Few rows and FP4: weight rows share vectors
-// ----------------------------------------------
-
-// Two (AVX2) or four (AVX-512) weight rows share a vector, a row in each 128 bits, so that codes
-// are widened by shifts alone. That leaves the 16 virtual lanes of a row in four vectors, in this
-// order, and rows of x are brought into it first:
-//   q 0: 0 4 8 12    q 1: 2 6 10 14    q 2: 1 5 9 13    q 3: 3 7 11 15
-constexpr int kShare = kLanes / 4;
-
-void put_in_lane_order(const float* HWY_RESTRICT from, int64_t K, float* HWY_RESTRICT to) {
-  const F4 f;
-  const hn::FixedTag<uint64_t, 2> d64;
-  for (int64_t k = 0; k < K; k += 16) {
-    const auto a = hn::LoadU(f, from + k);
-    const auto b = hn::LoadU(f, from + k + 4);
-    const auto c = hn::LoadU(f, from + k + 8);
-    const auto d = hn::LoadU(f, from + k + 12);
-    const auto ab = hn::BitCast(d64, hn::InterleaveLower(f, a, b));  // 0 4 1 5
-    const auto cd = hn::BitCast(d64, hn::InterleaveLower(f, c, d));
-    const auto ef = hn::BitCast(d64, hn::InterleaveUpper(f, a, b));  // 2 6 3 7
-    const auto gh = hn::BitCast(d64, hn::InterleaveUpper(f, c, d));
-    hn::StoreU(hn::BitCast(f, hn::InterleaveLower(d64, ab, cd)), f, to + k);
-    hn::StoreU(hn::BitCast(f, hn::InterleaveLower(d64, ef, gh)), f, to + k + 4);
-    hn::StoreU(hn::BitCast(f, hn::InterleaveUpper(d64, ab, cd)), f, to + k + 8);
-    hn::StoreU(hn::BitCast(f, hn::InterleaveUpper(d64, ef, gh)), f, to + k + 12);
+#if HWY_TARGET == HWY_AVX2
+// Whether the scales of the weights may be multiplied into x: no product leaves the normal range on
+// either way, so that both ways are exact.
+bool scales_fit_x(const MatmulArgs& args) {
+  constexpr int kScaleRange = 40;
+  const Weight& w = *args.w;
+  if (args.o_begin % 4 != 0) return false;
+  for (int64_t o = args.o_begin / 32; o <= (args.o_end - 1) / 32; ++o) {
+    const uint8_t* scales = w.scale.row<const uint8_t>(o);
+    for (int64_t b = 0; b < w.in() / 32; ++b) {
+      if (scales[b] < 127 - kScaleRange || scales[b] > 127 + kScaleRange) return false;
+    }
   }
+  const F f;
+  const auto least = hn::Set(f, 0x1p-60f);
+  const auto most = hn::Set(f, 0x1p60f);
+  auto inside = hn::Eq(least, least);
+  for (int64_t r = 0; r < args.n_rows; ++r) {
+    const float* x = row_of(args, r);
+    for (int64_t k = 0; k < w.in(); k += kLanes) {
+      const auto v = hn::Abs(hn::LoadU(f, x + k));
+      const auto zero = hn::Eq(v, hn::Zero(f));
+      inside = hn::And(inside, hn::Or(zero, hn::And(hn::Ge(v, least), hn::Le(v, most))));
+    }
+  }
+  return hn::AllTrue(f, inside);
 }
-
-HWY_INLINE auto load_rows(const uint8_t* const* p, int64_t offset) {
-  const hn::FixedTag<uint8_t, 16> d;
-  const hn::FixedTag<uint8_t, 32> d2;
-  const auto first = hn::Combine(d2, hn::LoadU(d, p[1] + offset), hn::LoadU(d, p[0] + offset));
-#if HWY_TARGET == HWY_AVX3
-  const auto second = hn::Combine(d2, hn::LoadU(d, p[3] + offset), hn::LoadU(d, p[2] + offset));
-  return hn::Combine(hn::FixedTag<uint8_t, 64>(), second, first);
-#else
-  return first;
 #endif
-}
-
-// The sums of kShare rows, each in every place of its 128 bits.
-HWY_INLINE V fold_shared(const V* acc) {
-  const F f;
-  const hn::Repartition<uint64_t, F> d64;
-  const auto eight = [&](V p, V q) HWY_ATTR {
-    const auto x = hn::BitCast(d64, p);
-    const auto y = hn::BitCast(d64, q);
-    return hn::Add(hn::BitCast(f, hn::InterleaveLower(d64, x, y)),
-                   hn::BitCast(f, hn::InterleaveUpper(d64, x, y)));
-  };
-  const V even = eight(acc[0], acc[1]);        // 0 4 2 6 after the fold by 8
-  const V odd = eight(acc[2], acc[3]);         // 1 5 3 7
-  V low = hn::InterleaveLower(f, even, odd);   // 0 1 4 5
-  V high = hn::InterleaveUpper(f, even, odd);  // 2 3 6 7
-  low = hn::Add(low, hn::Shuffle1032(low));    // 0 1 after the fold by 4
-  high = hn::Add(high, hn::Shuffle1032(high));
-  const V two = hn::Add(low, high);
-  return hn::Add(two, hn::Shuffle2301(two));
-}
-
-using D32 = hn::Repartition<uint32_t, F>;
-using Pairs = hn::Vec<D32>;
-
-// kShare rows of FP4 weights.
-struct Fp4Shared {
-  const uint8_t* codes[kShare];
-  const uint8_t* scales[kShare];
-
-  HWY_INLINE void set(int s, const Weight& w, int64_t o) {
-    codes[s] = w.data.row<const uint8_t>(o);
-    scales[s] = w.scale.row<const uint8_t>(o);
-  }
-
-  // out[2 p + h]: the elements of half h whose number is p modulo 2, two in each 32 bits: those of
-  // vector 2 p below those of vector 2 p + 1.
-  HWY_INLINE void block(int64_t b, Pairs* HWY_RESTRICT out) const {
-    const hn::Repartition<uint8_t, F> d8;
-    const hn::Repartition<uint16_t, F> d16;
-    const uint8_t* tables[kShare];
-    HWY_UNROLL(4)
-    for (int s = 0; s < kShare; ++s) tables[s] = kScaledE2m1[scales[s][b]].high.data();
-    const auto high = load_rows(tables, 0);
-    const auto low = load_rows(tables, 16);
-    const auto mask = hn::Set(d8, 0x0f);
-    const auto raw = load_rows(codes, 16 * b);
-    HWY_UNROLL(2)
-    for (int parity = 0; parity < 2; ++parity) {
-      const auto shifted =
-          parity == 0 ? raw : hn::BitCast(d8, hn::ShiftRight<4>(hn::BitCast(d16, raw)));
-      const auto c = hn::And(shifted, mask);
-      const auto hb = hn::TableLookupBytes(high, c);
-      const auto lb = hn::TableLookupBytes(low, c);
-      out[2 * parity] = hn::BitCast(D32(), hn::InterleaveLower(d8, lb, hb));
-      out[2 * parity + 1] = hn::BitCast(D32(), hn::InterleaveUpper(d8, lb, hb));
-    }
-  }
-};
-
-// One vector of each half of a block meets its values of x, 16 apart.
-HWY_INLINE V add_pair(V acc, const float* x, V first, V second) {
-  const F f;
-  const V product = hn::Mul(hn::LoadDup128(f, x), first);
-  return hn::Add(acc, hn::MulAdd(hn::LoadDup128(f, x + 16), second, product));
-}
-
-// x: the 32 values that the block meets, R rows K apart.
-template <int R>
-HWY_INLINE void add_shared_block(const Pairs* HWY_RESTRICT pairs, const float* x, int64_t K,
-                                 V* HWY_RESTRICT acc) {
-  const F f;
-  const auto upper = hn::Set(D32(), 0xffff0000u);
-  HWY_UNROLL(2)
-  for (int parity = 0; parity < 2; ++parity) {
-    const Pairs first = pairs[2 * parity];
-    const Pairs second = pairs[2 * parity + 1];
-    const float* at = x + 8 * parity;
-    V* a = acc + 2 * parity;
-    HWY_UNROLL(2)
-    for (int r = 0; r < R; ++r) {
-      a[4 * r] = add_pair(a[4 * r], at + r * K, hn::BitCast(f, hn::ShiftLeft<16>(first)),
-                          hn::BitCast(f, hn::ShiftLeft<16>(second)));
-      a[4 * r + 1] = add_pair(a[4 * r + 1], at + r * K + 4, hn::BitCast(f, hn::And(first, upper)),
-                              hn::BitCast(f, hn::And(second, upper)));
-    }
-  }
-}
-
-// kGroups vectors of weight rows from o, the last of n repeated, meet R rows of x in lane order.
-template <class Shared, int R, int kGroups>
-HWY_INLINE void shared_rows_of(const Weight& weight, const float* x, int64_t o, int64_t n,
-                               float (*sums)[4][4]) {
-  const int64_t K = weight.in();
-  Shared rows[kGroups];
-  for (int i = 0; i < kGroups * kShare; ++i) {
-    rows[i / kShare].set(i % kShare, weight, o + std::min<int64_t>(i, n - 1));
-  }
-  V acc[kGroups * R * 4];
-  clear<kGroups * R * 4>(acc);
-  for (int64_t b = 0; b < K / 32; ++b) {
-    HWY_UNROLL(2)
-    for (int g = 0; g < kGroups; ++g) {
-      Pairs w[4];
-      rows[g].block(b, w);
-      add_shared_block<R>(w, x + 32 * b, K, acc + g * R * 4);
-    }
-  }
-  HWY_UNROLL(2)
-  for (int g = 0; g < kGroups; ++g) {
-    HWY_UNROLL(2)
-    for (int i = 0; i < R; ++i) {
-      hn::Store(fold_shared(acc + (g * R + i) * 4), F(), sums[i][g * kShare]);
-    }
-  }
-}
-
-// R rows of x and 4 outputs from o.
-template <class Shared, int R>
-HWY_INLINE void shared_rows_4(const MatmulArgs& args, const float* x, int64_t r, int64_t o) {
-  constexpr int kGroups = R == 1 ? 4 / kShare : 1;  // at once: accumulators in registers
-  const int64_t n = std::min<int64_t>(4, args.o_end - o);
-  alignas(64) float sums[R][4][4];
-  for (int first = 0; first < 4; first += kGroups * kShare) {
-    const int64_t begin = std::min<int64_t>(first, n - 1);
-    alignas(64) float part[R][4][4];
-    shared_rows_of<Shared, R, kGroups>(*args.w, x + r * args.w->in(), o + begin, n - begin, part);
-    for (int i = 0; i < R; ++i) {
-      std::memcpy(sums[i][first], part[i], kGroups * kShare * sizeof(part[i][0]));
-    }
-  }
-  for (int i = 0; i < R; ++i) {
-    alignas(16) const float row[4] = {sums[i][0][0], sums[i][1][0], sums[i][2][0], sums[i][3][0]};
-    store(args, (r + i) * args.out_stride + (o - args.o_begin), hn::Load(F4(), row), n);
-  }
-}
-
-template <class Shared>
-void shared_rows(const MatmulArgs& args) {
-  alignas(64) float x[kFew * kWidest];
-  const int64_t K = args.w->in();
-  for (int64_t r = 0; r < args.n_rows; ++r) put_in_lane_order(row_of(args, r), K, x + r * K);
-  for (int64_t o = args.o_begin; o < args.o_end; o += 4) {
-    int64_t r = 0;
-    for (; r + 2 <= args.n_rows; r += 2) shared_rows_4<Shared, 2>(args, x, r, o);
-    if (r < args.n_rows) shared_rows_4<Shared, 1>(args, x, r, o);
-  }
-}
 
 // ---- Many rows: panels of weights are widened once and meet all rows
 // ------------------------------
@@ -781,11 +757,11 @@ void matmul_vector(const MatmulArgs& args) {
       return few ? few_rows<F32Row>(args) : many_rows<F32Row>(args);
     case WeightFormat::kFp8Block32:
 #if HWY_TARGET == HWY_AVX2
-      if (few && narrow) return few_rows<Fp8EvenOddRow>(args);
+      if (few && narrow && scales_fit_x(args)) return few_rows<Fp8EvenOddRow>(args);
 #endif
       return few ? few_rows<Fp8Row>(args) : many_rows<Fp8Row>(args);
     case WeightFormat::kFp4Row32:
-      if (few && narrow) return shared_rows<Fp4Shared>(args);
+      if (few && narrow) return few_rows<Fp4FoursRow>(args);
       return few ? few_rows<Fp4Row>(args) : many_rows<Fp4Row>(args);
   }
 }

@@ -29,8 +29,12 @@ constexpr size_t kHiddenPlace = 2;
 constexpr size_t kSumPlace = 3;
 constexpr size_t kSharedPlace = 4;
 
-constexpr int64_t kUnit = 32;   // outputs of one task
+constexpr int64_t kUnit = 128;  // outputs of one task at most
 constexpr int64_t kBatch = 64;  // slots of one matmul call inside a task
+constexpr int64_t kBlock = 32;  // of A8
+
+// Wide tasks spend less on bringing rows into a decoder's order; many threads want many tasks.
+int64_t unit_for(int n_threads) { return n_threads <= 8 ? kUnit : kBlock; }
 
 bool takes_a8(const Weight& w) {
   return w.format == WeightFormat::kFp8Block32 || w.format == WeightFormat::kFp4Row32;
@@ -94,6 +98,7 @@ struct Step {
   const Context* context = nullptr;
   const ExpertsArgs* args = nullptr;
   const Slots* slots = nullptr;
+  int64_t unit = kBlock;          // outputs of one task
   const float* x_a8 = nullptr;    // [N, D]
   const float* x_bf16 = nullptr;  // [N, D]
   float* hidden = nullptr;        // Group::hidden_at
@@ -138,11 +143,11 @@ void make_hidden(const Step& step, const Group& group, int64_t o_begin, int64_t 
       const float weight = step.slots->route_weight[static_cast<size_t>(begin + i)];
       swiglu(hidden, up_row, width, step.args->swiglu_limit, weight);
       if (quantised) {
-        FATHOM_DCHECK(width == kUnit);
+        FATHOM_DCHECK(width % kBlock == 0);
         uint8_t codes[kUnit];
-        uint8_t scale = 0;
-        quantize_a8(step.context->path, hidden, width, codes, &scale);
-        dequantize_a8(step.context->path, codes, &scale, width, hidden);
+        uint8_t scales[kUnit / kBlock];
+        quantize_a8(step.context->path, hidden, width, codes, scales);
+        dequantize_a8(step.context->path, codes, scales, width, hidden);
       }
       // A last unit may be short; products read whole blocks of 32.
       std::fill(hidden + width, hidden + padded_width(width), 0.0f);
@@ -217,6 +222,7 @@ Step prepare(const Context& context, const ExpertsArgs& args, Slots& slots) {
   step.context = &context;
   step.args = &args;
   step.slots = &slots;
+  step.unit = unit_for(context.pool.n_threads());
   const int64_t n_rows = args.x.n_rows();
   const int64_t K = padded_width(args.x.width());
   bool a8 = false;
@@ -230,7 +236,7 @@ Step prepare(const Context& context, const ExpertsArgs& args, Slots& slots) {
     group.hidden_stride = padded_width(group.weights->w2.in());
     group.hidden_at = hidden_floats;
     hidden_floats += (group.end - group.begin) * group.hidden_stride;
-    slots.units.push_back(slots.units.back() + group.hidden_stride / kUnit);
+    slots.units.push_back(slots.units.back() + (group.hidden_stride + step.unit - 1) / step.unit);
   }
   if (a8) {
     float* x = context.scratch.get<float>(kRowsPlace, n_rows * K);
@@ -274,20 +280,20 @@ void experts(const Context& context, const ExpertsArgs& args,
     for (int64_t task = begin; task < end; ++task) {
       while (task >= slots.units[g + 1]) ++g;
       const Group& group = slots.groups[g];
-      const int64_t o_begin = (task - slots.units[g]) * kUnit;
-      make_hidden(step, group, o_begin, std::min(o_begin + kUnit, group.weights->w1.out()));
+      const int64_t o_begin = (task - slots.units[g]) * step.unit;
+      make_hidden(step, group, o_begin, std::min(o_begin + step.unit, group.weights->w1.out()));
     }
   });
 
   Sums sums;
   sums.sum = context.scratch.get<float>(kSumPlace, n_rows * D);
   sums.shared = context.scratch.get<Bf16>(kSharedPlace, n_rows * D);
-  const int64_t units = (D + kUnit - 1) / kUnit;
+  const int64_t units = (D + step.unit - 1) / step.unit;
   context.pool.parallel_for(units, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t o_end = std::min((unit + 1) * kUnit, D);
-      make_outputs(step, sums, unit * kUnit, o_end);
-      if (show_shared == nullptr) add_shared(args, sums, unit * kUnit, o_end);
+    for (int64_t o = begin * step.unit; o < std::min(end * step.unit, D); o += step.unit) {
+      const int64_t o_end = std::min(o + step.unit, D);
+      make_outputs(step, sums, o, o_end);
+      if (show_shared == nullptr) add_shared(args, sums, o, o_end);
     }
   });
   if (show_shared != nullptr) {
