@@ -76,8 +76,15 @@ class ChatVerb final : public Verb {
       if (line.empty() || command(line)) continue;
       Result<void> done = answer(line);
       if (done) continue;
-      if (done.error().code != ErrorCode::kCancelled) return done;
-      std::cout << "\n(stopped)\n";
+      // The turn did not happen; what was said before stays.
+      request_.messages.pop_back();
+      if (done.error().code == ErrorCode::kCancelled) {
+        std::cout << "\n(stopped)\n";
+      } else if (terminal) {
+        std::cout << done.error().message << "; /reset forgets the conversation\n";
+      } else {
+        return done;
+      }
     }
     if (terminal) std::cout << "\n";
     return {};

@@ -45,13 +45,20 @@ class EvalVerb final : public Verb {
     app.add_option("--sets", sets_, "Held-out sets, by name (default: all)")->delimiter(',');
     app.add_option("--tokens", tokens_, "Tokens of each text set at most")
         ->transform(CLI::AsSizeValue(false))
+        ->check(CLI::Range(int64_t{2}, int64_t{1} << 40))
         ->capture_default_str();
-    app.add_option("--window", window_, "Tokens of a window of text")->capture_default_str();
+    app.add_option("--window", window_, "Tokens of a window of text")
+        ->check(CLI::Range(int64_t{2}, int64_t{1} << 20))
+        ->capture_default_str();
     app.add_option("--needle-context", needle_context_, "Tokens of a retrieval prompt")
+        ->check(CLI::Range(int64_t{64}, int64_t{1} << 20))
         ->capture_default_str();
     app.add_option("--needle-facts", needle_facts_, "Facts in a prompt, 1: passkey")
+        ->check(CLI::Range(1, 64))
         ->capture_default_str();
-    app.add_option("--needle-cases", needle_cases_, "Retrieval prompts")->capture_default_str();
+    app.add_option("--needle-cases", needle_cases_, "Retrieval prompts")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+        ->capture_default_str();
     app.add_option("--seed", seed_, "Of the retrieval prompts")->capture_default_str();
     flags_.context = 0;
     flags_.add_to(app);
@@ -182,11 +189,12 @@ class EvalVerb final : public Verb {
     ProgressLine line(output_.show_progress(), "needle", "prompts");
     int64_t n_right = 0;
     for (int64_t i = 0; i < needle_cases_; ++i) {
-      const train::NeedleCase needle =
+      FATHOM_ASSIGN_OR_RETURN(
+          const train::NeedleCase needle,
           train::needle_case(tokenizer, filler,
                              {.context_tokens = static_cast<int>(needle_context_),
                               .n_facts = static_cast<int>(needle_facts_),
-                              .seed = seed_ + static_cast<uint64_t>(i)});
+                              .seed = seed_ + static_cast<uint64_t>(i)}));
       FATHOM_ASSIGN_OR_RETURN(Sequence sequence, session.runner->open());
       FATHOM_RETURN_IF_ERROR(session.runner->append(sequence, needle.prompt));
       FATHOM_ASSIGN_OR_RETURN(const Generated answer,

@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "apps/config_file.h"
 #include "apps/verb.h"
 #include "ops/backends.h"
 
@@ -27,9 +28,9 @@ int main(int argc, char** argv) {
                      fathom::make_check, fathom::make_eval, fathom::make_bench}) {
     verbs.push_back(make());
     CLI::App* verb = app.add_subcommand(verbs.back()->name(), verbs.back()->help());
-    verb->set_config("--config", "", "Read options from a TOML file, keys named as the flags");
     verb->get_formatter()->column_width(34);
     verbs.back()->add_options(*verb);
+    fathom::add_config_flag(*verb);
   }
   try {
     app.parse(argc, argv);
@@ -37,6 +38,11 @@ int main(int argc, char** argv) {
     return app.exit(done);
   } catch (const CLI::ParseError& error) {
     std::fprintf(stderr, "fathom: usage: %s; see fathom --help\n", error.what());
+    return 2;
+  }
+  const auto configured = fathom::apply_config_file(*app.get_subcommands().front());
+  if (!configured) {
+    std::fprintf(stderr, "fathom: usage: %s\n", configured.error().message.c_str());
     return 2;
   }
   for (const auto& verb : verbs) {

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "model/config.h"
 #include "text/output_parser.h"
+#include "text/strict_output.h"
 
 namespace fathom {
 namespace {
@@ -69,13 +70,20 @@ class PromptVerb final : public Verb {
         {"content", output.content},
         {"reasoning", output.reasoning ? json::value(*output.reasoning) : json::value()},
         {"tool_calls", calls},
-        {"error", nullptr}};
+        {"error", strict_error(text)}};
     if (json_) return print_json(result), Result<void>();
     if (output.reasoning) std::cout << "reasoning: " << *output.reasoning << "\n";
     std::cout << "content: " << output.content << "\n";
     for (const json::value& call : calls) std::cout << "call: " << json::serialize(call) << "\n";
     std::cout << std::flush;
     return {};
+  }
+
+  // What the strict grammar of a whole message has against the text; null: nothing.
+  json::value strict_error(const std::string& text) const {
+    const auto strict = parse_strict_output(text, !no_think_);
+    const auto* fault = std::get_if<StrictFault>(&strict);
+    return fault == nullptr ? json::value() : json::value(strict_fault_name(*fault));
   }
 
   std::string file_;

@@ -292,8 +292,8 @@ TokenRow recall_row(const Tokenizer& tokenizer, const Filler& filler, int n_toke
   return weave(filler, rng, {items, together ? questions.size() : 0, n_tokens, 0});
 }
 
-NeedleCase needle_case(const Tokenizer& tokenizer, const Filler& filler,
-                       const NeedleOptions& options) {
+Result<NeedleCase> needle_case(const Tokenizer& tokenizer, const Filler& filler,
+                               const NeedleOptions& options) {
   SynthRng rng(options.seed * 2);
   const Writer writer(tokenizer);
   const Form& form = kProseForms[0];
@@ -312,6 +312,13 @@ NeedleCase needle_case(const Tokenizer& tokenizer, const Filler& filler,
   result.answer = writer.encode(result.value);
   const auto prompt_tokens = options.context_tokens - static_cast<int64_t>(result.answer.size());
   const int64_t reserved = std::max<int64_t>(0, kMinDistance - question_tokens);
+  int64_t needed = reserved;
+  for (const TokenRow& item : items) needed += static_cast<int64_t>(item.ids.size());
+  if (prompt_tokens < needed) {
+    return invalid("needle: " + std::to_string(options.n_facts) + " facts: wanted at least " +
+                   std::to_string(needed) + " tokens of prompt, found " +
+                   std::to_string(prompt_tokens));
+  }
   const TokenRow row = weave(filler, rng, {items, 1, prompt_tokens, reserved});
   result.prompt = row.ids;
   const auto found =

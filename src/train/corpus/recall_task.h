@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.h"
 #include "text/tokenizer.h"
 #include "train/corpus/synth_text_rng.h"
 
@@ -65,11 +66,12 @@ struct NeedleCase {
   std::vector<TokenId> prompt;  // context_tokens - answer.size() tokens
   std::vector<TokenId> answer;  // five digits, one token each
   std::string key, value;
-  int64_t fact_position =
-      0;  // of the first token of the fact; at least 100 tokens before the answer
+  // Of the first token of the fact; at least 100 tokens before the answer.
+  int64_t fact_position = 0;
 };
 
-NeedleCase needle_case(const Tokenizer& tokenizer, const Filler& filler,
-                       const NeedleOptions& options);
+// kInvalid where the facts do not fit into context_tokens.
+Result<NeedleCase> needle_case(const Tokenizer& tokenizer, const Filler& filler,
+                               const NeedleOptions& options);
 
 }  // namespace fathom::train

@@ -119,7 +119,7 @@ TEST_F(RecallTest, NeedlesAreHeldOutAndFarFromTheAnswer) {
   std::set<int> eighths;
   for (uint64_t seed = 0; seed < 200; ++seed) {
     for (int n_facts : {1, 8}) {
-      const NeedleCase found = needle_case(tokenizer_, filler_, {1024, n_facts, seed});
+      const NeedleCase found = needle_case(tokenizer_, filler_, {1024, n_facts, seed}).value();
       EXPECT_EQ(found.prompt.size() + found.answer.size(), 1024u);
       EXPECT_EQ(found.answer.size(), 5u);
       EXPECT_EQ(text_of(found.answer), found.value);
@@ -138,8 +138,9 @@ TEST_F(RecallTest, NeedlesAreHeldOutAndFarFromTheAnswer) {
     }
   }
   EXPECT_GE(eighths.size(), 7u);  // depths are spread
-  const NeedleCase again = needle_case(tokenizer_, filler_, {1024, 8, 3});
-  EXPECT_EQ(again.prompt, needle_case(tokenizer_, filler_, {1024, 8, 3}).prompt);
+  const NeedleCase again = needle_case(tokenizer_, filler_, {1024, 8, 3}).value();
+  EXPECT_EQ(again.prompt, needle_case(tokenizer_, filler_, {1024, 8, 3}).value().prompt);
+  EXPECT_FALSE(needle_case(tokenizer_, filler_, {64, 8, 3}));
 }
 
 }  // namespace
