@@ -162,6 +162,82 @@ TEST_P(Identity, ReplayWithTheFullHaloEqualsNoReplay) {
   }
 }
 
+// The deployed schedule in one step: two prompts whose decoder sees only their last window, a chunk
+// of a third prompt that the decoder does not see at all, and a decode row.
+TEST_P(Identity, MixedStepsOfTheDeployedScheduleEqualEachAlone) {
+  const auto alone = runner(*ops_, Schedule::kDeploy);
+  const auto prompt_of = [&](size_t s) {
+    return std::span(tokens_).subspan(s, static_cast<size_t>(n_) - 5 * s);
+  };
+  std::vector<Logits> want;
+  for (size_t s = 0; s < 4; ++s) {
+    Sequence one = *alone->open();
+    ASSERT_TRUE(alone->append(one, prompt_of(s)));
+    want.push_back(copy_of(*alone->prefill(one)));
+    alone->close(one);
+  }
+  const auto r = runner(*ops_, Schedule::kDeploy, 4);
+  std::vector<Sequence> sequences;
+  for (size_t s = 0; s < 4; ++s) {
+    sequences.push_back(*r->open());
+    const auto prompt = prompt_of(s);
+    // The last one has all but its last token behind it: what joins is one decode row.
+    ASSERT_TRUE(r->append(sequences[s], s < 3 ? prompt : prompt.first(prompt.size() - 1)));
+  }
+  ASSERT_TRUE(r->prefill(sequences[3]));
+  ASSERT_TRUE(r->append(sequences[3], prompt_of(3).last(1)));
+  const int64_t part = sequences[2].pending() / 2;
+  const std::vector<StepItem> items = {
+      {.sequence = &sequences[0], .n_rows = sequences[0].pending(), .want = WantLogits::kLast},
+      {.sequence = &sequences[2], .n_rows = part},
+      {.sequence = &sequences[3], .n_rows = 1, .want = WantLogits::kLast},
+      {.sequence = &sequences[1], .n_rows = sequences[1].pending(), .want = WantLogits::kLast}};
+  const Logits together = copy_of(*r->step(items));
+  const size_t vocab = want[0].size();
+  ASSERT_EQ(together.size(), 3 * vocab);
+  // Prefilling all but one token and decoding it is another schedule than prefilling all: the
+  // deployed decoder then sees one row more. Its reference is made the same way.
+  Sequence one = *alone->open();
+  ASSERT_TRUE(alone->append(one, prompt_of(3).first(prompt_of(3).size() - 1)));
+  ASSERT_TRUE(alone->prefill(one));
+  ASSERT_TRUE(alone->append(one, prompt_of(3).last(1)));
+  want[3] = copy_of(*alone->prefill(one));
+  const auto row = [&](size_t i) {
+    return Logits(together.begin() + static_cast<ptrdiff_t>(i * vocab),
+                  together.begin() + static_cast<ptrdiff_t>((i + 1) * vocab));
+  };
+  EXPECT_EQ(row(0), want[0]);
+  EXPECT_EQ(row(1), want[3]);
+  EXPECT_EQ(row(2), want[1]);
+  EXPECT_EQ(copy_of(*r->prefill(sequences[2])), want[2]);
+}
+
+// A bounded rewind computes the rows of one window again, reports them, and leaves what it did not
+// rewind as it was: entries below the cut are the same bytes.
+TEST_P(Identity, ABoundedRewindReplaysOneWindow) {
+  const auto r = runner(*ops_, Schedule::kDeploy);
+  const int64_t window = model().config().text_config.sliding_window;
+  Sequence sequence = *r->open();
+  ASSERT_TRUE(r->append(sequence, std::span(tokens_).first(static_cast<size_t>(n_))));
+  const Logits want = copy_of(*r->prefill(sequence));
+  const std::vector<BlockId> blocks = sequence.blocks;
+  r->rewind(sequence, n_ - 1, RestoreGrade::kBounded);
+  EXPECT_EQ(sequence.entries_end, n_ - 1);
+  EXPECT_EQ(sequence.length, std::max<int64_t>(0, n_ - 1 - window));
+  ASSERT_TRUE(r->append(sequence, {&tokens_[static_cast<size_t>(n_ - 1)], 1}));
+  const Logits again = copy_of(*r->prefill(sequence));
+  EXPECT_EQ(sequence.replayed, std::min(window, n_ - 1));
+  EXPECT_TRUE(std::equal(blocks.begin(), blocks.end(), sequence.blocks.begin()));
+  // Approximate, not arbitrary: the same best token's logit to within the spread of all logits.
+  double error = 0;
+  double spread = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    error += (again[i] - want[i]) * (again[i] - want[i]);
+    spread += want[i] * want[i];
+  }
+  EXPECT_LT(error, 0.25 * spread);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Identity,
                          testing::Values(ModelCase{"T12", "tests/golden/t12", 150},
                                          ModelCase{"Shipped", "models/fathom-34m", 200}),
