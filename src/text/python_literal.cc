@@ -1,5 +1,6 @@
 #include "text/python_literal.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 
@@ -51,6 +52,9 @@ class LiteralReader {
     return at_ + ahead < source_.size() ? source_[at_ + ahead] : '\0';
   }
 
+  // What is not yet read: empty also after an escape that the end of the source cut short.
+  std::string_view rest() const { return source_.substr(std::min(at_, source_.size())); }
+
   // Spaces, comments and continued lines; also line ends inside parentheses.
   void skip_blank(bool lines) {
     while (at_ < source_.size()) {
@@ -87,15 +91,15 @@ class LiteralReader {
     const size_t width = peek(1) == quote && peek(2) == quote ? 3 : 1;
     const std::string closing(width, quote);
     at_ += width;
-    while (source_.substr(at_, width) != closing) {
-      if (at_ >= source_.size() || (width == 1 && peek() == '\n')) {
+    while (rest().substr(0, width) != closing) {
+      if (rest().empty() || (width == 1 && peek() == '\n')) {
         return invalid("wanted the end of a string literal, found the end of the " +
-                       std::string(at_ >= source_.size() ? "file" : "line"));
+                       std::string(rest().empty() ? "file" : "line"));
       }
       if (peek() != '\\') {
         read_char(value);
       } else if (raw) {
-        value->append(source_.substr(at_, 2));
+        value->append(rest().substr(0, 2));
         at_ += 2;
       } else {
         FATHOM_RETURN_IF_ERROR(read_escape(value));
@@ -149,7 +153,7 @@ class LiteralReader {
   }
 
   Result<void> read_code(size_t digits, int base, std::string* value) {
-    const std::string_view text = source_.substr(std::min(at_, source_.size()), digits);
+    const std::string_view text = rest().substr(0, digits);
     uint32_t code = 0;
     const auto read = std::from_chars(text.data(), text.data() + text.size(), code, base);
     if (text.size() < digits || read.ptr != text.data() + digits) {

@@ -16,6 +16,7 @@ namespace {
 
 constexpr uint64_t kFileBytesMax = 16 << 20;
 constexpr std::string_view kSchemas = "tool_schemas";
+constexpr int kPlaceholdersMax = 256;  // each may stand for a literal as long as the file
 
 struct Placeholder {
   std::string_view name;
@@ -53,6 +54,10 @@ class FormatReader {
         half->plain(format_.substr(at_, 1));
         at_ += 2;
         continue;
+      }
+      if (n_placeholders_++ == kPlaceholdersMax) {
+        return invalid("tools template: wanted at most " + std::to_string(kPlaceholdersMax) +
+                       " placeholders, found more");
       }
       FATHOM_ASSIGN_OR_RETURN(const std::string_view name, read_name());
       if (name != kSchemas) {
@@ -97,6 +102,7 @@ class FormatReader {
   std::string_view format_;
   std::string_view source_;
   size_t at_ = 0;
+  int n_placeholders_ = 0;
 };
 
 Result<std::string> read_text_file(const std::string& path) {

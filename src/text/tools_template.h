@@ -8,7 +8,8 @@
 // Both are written in the form of Python's str.format: {name} is a placeholder, {{ and }} are
 // braces. Placeholders: {tool_schemas}, exactly once, is where the schemas go; {dsml_token},
 // {thinking_start_token} and {thinking_end_token} are markers; {tc_block_name},
-// {tool_call_tag_name} and {tool_parameter_tag_name} are the tag names.
+// {tool_call_tag_name} and {tool_parameter_tag_name} are the tag names. At most 256 stand in a
+// text.
 
 #include <string>
 #include <string_view>

@@ -36,7 +36,7 @@ TEST(PythonLiteral, RefusesWhatIsNotOneString) {
   for (const char* source :
        {"X = 5", "X = 'a", "X = 'a\nb'", "X = '''a", "X = b'a'", "X = 'a' + 'b'", "X = f(y)",
         "X = ('a', 'b')", "X = ('a'", "X = '\\N{DASH}'", "X = '\\x4'", "X = '\\ud800'", "X = '\\",
-        "X = ", "X = 'a'.strip()"}) {
+        "X = r'\\", "X = r\"\\", "X = r'''\\", "X = r'a\\'", "X = ", "X = 'a'.strip()"}) {
     EXPECT_THAT(literal(source), HasSubstr("refused X: wanted ")) << source;
   }
 }
@@ -64,6 +64,16 @@ TEST(ToolsTemplate, RefusesBrokenTexts) {
   }
   EXPECT_FALSE(parse_encoding_source("tools_template = '{tool_schemas}'"));
   EXPECT_FALSE(parse_encoding_source("TOOLS_TEMPLATE = 5"));
+  EXPECT_FALSE(parse_encoding_source("TOOLS_TEMPLATE = r\"abc\\"));
+}
+
+TEST(ToolsTemplate, BoundsThePlaceholders) {
+  std::string format = "{tool_schemas}";
+  for (int i = 1; i < 256; ++i) format += "{tc_block_name}";
+  EXPECT_TRUE(parse_tools_template(format));
+  const auto parsed = parse_tools_template(format + "{tc_block_name}");
+  ASSERT_FALSE(parsed);
+  EXPECT_EQ(parsed.error().message, "tools template: wanted at most 256 placeholders, found more");
 }
 
 }  // namespace
