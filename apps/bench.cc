@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "apps/common.h"
+#include "apps/plan_flag.h"
 #include "apps/verb.h"
 
 namespace fathom {
@@ -43,6 +44,7 @@ class BenchVerb final : public Verb {
                    "Model folder for decode, prefill and tokenizer (default: a proxy of --plan; "
                    "tokenizer: the model in models/)");
     app.add_option("--plan", options_.plan, "Plan of the random proxy, written once")
+        ->check(known_plan)
         ->capture_default_str();
     app.add_option("--proxy-dir", options_.proxy_dir, "Where proxies are kept")
         ->default_str("proxies/ beside the program");
@@ -62,6 +64,7 @@ class BenchVerb final : public Verb {
 
   int run() override {
     options_.progress = output_.show_progress();
+    options_.notes = !output_.quiet;
     if (options_.proxy_dir.empty()) options_.proxy_dir = default_proxy_dir();
     const Result<void> done = measure();
     return done ? 0 : fail(done.error());

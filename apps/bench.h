@@ -32,6 +32,7 @@ struct BenchOptions {
   int64_t prompt = 512;  // tokens of a prefill
   int64_t steps = 16;    // decode steps
   bool progress = false;
+  bool notes = true;  // on standard error
 };
 
 using BenchRows = std::vector<BenchRow>;
@@ -39,7 +40,7 @@ using BenchRows = std::vector<BenchRow>;
 // Machine figures themselves, and the cost of starting a parallel loop.
 void bench_cpu(const MachineBounds& machine, BenchRows& rows);
 
-// linear and experts of every stored form, for one row and for many.
+// linear with weights of every stored form, for one row and for many.
 Result<void> bench_ops(const BenchOptions& options, const MachineBounds& machine, BenchRows& rows);
 
 // Prefill and decode of one sequence of a whole model.

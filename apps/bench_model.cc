@@ -7,6 +7,7 @@
 #include "apps/progress.h"
 #include "engine/load.h"
 #include "engine/runner.h"
+#include "model/inventory.h"
 #include "model/plans.h"
 #include "model/synth.h"
 
@@ -31,6 +32,19 @@ Result<std::string> proxy_folder(const BenchOptions& options) {
   fs::remove_all(unfinished, code);
   fs::create_directories(unfinished, code);
   if (code) return io_error("bench: " + unfinished.string() + ": " + code.message());
+  const auto bytes =
+      static_cast<uint64_t>(inventory_totals(expected_tensors(config)).payload_bytes);
+  const fs::space_info space = fs::space(unfinished, code);
+  if (!code && space.available < bytes + bytes / 16) {
+    fs::remove_all(unfinished, code);
+    return exhausted("bench: " + options.proxy_dir + ": wanted " + std::to_string(bytes) +
+                     " bytes for the proxy of plan " + options.plan + ", found " +
+                     std::to_string(space.available) + "; --proxy-dir names another folder");
+  }
+  if (options.notes) {
+    std::fprintf(stderr, "bench: writes the proxy of plan %s once, %.1f GB, to %s\n",
+                 options.plan.c_str(), static_cast<double>(bytes) / 1e9, folder.c_str());
+  }
   ThreadPool pool(options.backend.n_threads);
   ProgressLine line(options.progress, "write proxy " + options.plan, "bytes");
   SynthOptions synth;
