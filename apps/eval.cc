@@ -138,15 +138,32 @@ class EvalVerb final : public Verb {
            " tokens, packed FP4/FP8 weights and caches";
   }
 
+  // Documentation sets are named so.
+  static bool is_documentation(const std::string& set) { return set.ends_with("-doc"); }
+
+  void add_mean(const std::string& name, const std::vector<Estimate>& sets) {
+    if (sets.size() < 2) return;
+    rows_.push_back(
+        {.name = name,
+         .estimate = mean_estimate(sets),
+         .unit = "bits_per_byte",
+         .conditions = "mean of " + std::to_string(sets.size()) + " sets, " + text_conditions()});
+  }
+
   Result<void> run_text() {
     FATHOM_ASSIGN_OR_RETURN(Session session, open(window_, window_));
+    std::vector<Estimate> documentation;
+    std::vector<Estimate> code;
     for (const HeldOutSet& set : held_out_) {
       FATHOM_ASSIGN_OR_RETURN(const Estimate estimate, score(session, set, "text"));
       rows_.push_back({.name = "text/" + set.name,
                        .estimate = estimate,
                        .unit = "bits_per_byte",
                        .conditions = text_conditions()});
+      (is_documentation(set.name) ? documentation : code).push_back(estimate);
     }
+    add_mean("text/documentation", documentation);
+    add_mean("text/code", code);
     return {};
   }
 
@@ -155,8 +172,10 @@ class EvalVerb final : public Verb {
     const std::pair<Selection, const char*> kinds[] = {{Selection::kIndexer, "indexer"},
                                                        {Selection::kOracle, "oracle"},
                                                        {Selection::kRecent, "recent"}};
+    std::vector<Estimate> by_kind[std::size(kinds)];
     for (const HeldOutSet& set : held_out_) {
-      for (const auto& [selection, kind] : kinds) {
+      for (size_t i = 0; i < std::size(kinds); ++i) {
+        const auto& [selection, kind] = kinds[i];
         SelectionProbe probe(*session.loaded.model, *session.loaded.checkpoint, selection);
         session.ops->set_probe(selection == Selection::kIndexer ? nullptr : &probe);
         Result<Estimate> estimate = score(session, set, kind);
@@ -169,12 +188,16 @@ class EvalVerb final : public Verb {
              .conditions = text_conditions() + ", selection of " +
                            std::to_string(session.loaded.model->config().text_config.index_topk) +
                            " entries by " + kind});
+        by_kind[i].push_back(*estimate);
       }
+    }
+    for (size_t i = 0; i < std::size(kinds); ++i) {
+      add_mean(std::string("index/mean/") + kinds[i].second, by_kind[i]);
     }
     return {};
   }
 
-  // Filler comes from the first set whose name says documentation, else from the first.
+  // Filler comes from the documentation of postgresql, else from the first set.
   const HeldOutSet& filler_set() const {
     for (const HeldOutSet& set : held_out_) {
       if (set.name.find("postgresql") != std::string::npos) return set;

@@ -26,6 +26,23 @@ Estimate ratio_estimate(const std::vector<double>& a, const std::vector<double>&
           .n = static_cast<int64_t>(a.size())};
 }
 
+Estimate mean_estimate(const std::vector<Estimate>& parts) {
+  FATHOM_CHECK(!parts.empty());
+  Estimate mean;
+  double squares = 0;
+  for (const Estimate& part : parts) {
+    mean.value += part.value;
+    mean.n += part.n;
+    const double half = (part.high - part.low) / 2;
+    squares += half * half;
+  }
+  const auto n = static_cast<double>(parts.size());
+  mean.value /= n;
+  mean.low = mean.value - std::sqrt(squares) / n;
+  mean.high = mean.value + std::sqrt(squares) / n;
+  return mean;
+}
+
 Estimate share_estimate(int64_t n_right, int64_t n) {
   FATHOM_CHECK(0 < n && n_right <= n);
   const auto count = static_cast<double>(n);

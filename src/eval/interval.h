@@ -17,6 +17,9 @@ struct Estimate {
 // sum(a) / sum(b) with the normal interval of a ratio of means (delta method); n = a.size().
 Estimate ratio_estimate(const std::vector<double>& a, const std::vector<double>& b);
 
+// The mean of independent figures, each of the same weight; n is the sum.
+Estimate mean_estimate(const std::vector<Estimate>& parts);
+
 // A share of n trials with Wilson's score interval.
 Estimate share_estimate(int64_t n_right, int64_t n);
 
