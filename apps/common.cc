@@ -97,16 +97,4 @@ void print_json(const boost::json::value& value) {
   std::cout << boost::json::serialize(value) << "\n" << std::flush;
 }
 
-Result<std::string> read_standard_input(uint64_t max_bytes) {
-  std::string text;
-  char piece[65536];
-  while (const size_t n = std::fread(piece, 1, sizeof(piece), stdin)) {
-    text.append(piece, n);
-    if (text.size() <= max_bytes) continue;
-    return exhausted("standard input: wanted at most " + std::to_string(max_bytes) + " bytes");
-  }
-  if (std::ferror(stdin) != 0) return io_error("standard input: cannot read");
-  return text;
-}
-
 }  // namespace fathom

@@ -60,7 +60,4 @@ int fail(const Error& error);
 // Prints one JSON object and a newline to standard output.
 void print_json(const boost::json::value& value);
 
-// The whole of standard input; refuses more than max_bytes.
-Result<std::string> read_standard_input(uint64_t max_bytes);
-
 }  // namespace fathom

@@ -3,8 +3,8 @@
 
 #include "apps/chat_prompt.h"
 #include "apps/common.h"
+#include "apps/input.h"
 #include "apps/verb.h"
-#include "base/file.h"
 #include "model/config.h"
 #include "text/output_parser.h"
 #include "text/strict_output.h"
@@ -36,13 +36,9 @@ class PromptVerb final : public Verb {
   }
 
  private:
-  Result<std::string> input() const {
-    return file_.empty() ? read_standard_input(kMaxInputBytes) : read_file(file_, kMaxInputBytes);
-  }
-
   Result<void> render() {
     FATHOM_ASSIGN_OR_RETURN(const std::string path, model_path(model_));
-    FATHOM_ASSIGN_OR_RETURN(const std::string body, input());
+    FATHOM_ASSIGN_OR_RETURN(const std::string body, read_input(file_, kMaxInputBytes));
     FATHOM_ASSIGN_OR_RETURN(const ConfigFile config, read_config(path + "/config.json"));
     FATHOM_ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::load(path + "/tokenizer.json"));
     FATHOM_ASSIGN_OR_RETURN(const ChatTemplate chat,
@@ -59,7 +55,7 @@ class PromptVerb final : public Verb {
   }
 
   Result<void> read_output() {
-    FATHOM_ASSIGN_OR_RETURN(const std::string text, input());
+    FATHOM_ASSIGN_OR_RETURN(const std::string text, read_input(file_, kMaxInputBytes));
     const OutputStart start = no_think_ ? OutputStart::kContent : OutputStart::kReasoning;
     const ParsedOutput output = parse_output(text, {.start = start, .tools = tools_});
     json::array calls;

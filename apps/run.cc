@@ -4,9 +4,9 @@
 #include "apps/chat_prompt.h"
 #include "apps/common.h"
 #include "apps/generation_flags.h"
+#include "apps/input.h"
 #include "apps/progress.h"
 #include "apps/verb.h"
-#include "base/file.h"
 #include "text/output_parser.h"
 
 namespace fathom {
@@ -45,8 +45,7 @@ class RunVerb final : public Verb {
   Result<void> complete() {
     std::string text = text_;
     if (ids_.empty() && text.empty()) {
-      FATHOM_ASSIGN_OR_RETURN(text, file_.empty() ? read_standard_input(kMaxPromptBytes)
-                                                  : read_file(file_, kMaxPromptBytes));
+      FATHOM_ASSIGN_OR_RETURN(text, read_input(file_, kMaxPromptBytes));
     }
     FATHOM_ASSIGN_OR_RETURN(Session session, open_session(flags_, ids_.empty(), {}));
     const Tokenizer* tokenizer = session.loaded.tokenizer ? &*session.loaded.tokenizer : nullptr;

@@ -2,8 +2,8 @@
 #include <iostream>
 
 #include "apps/common.h"
+#include "apps/input.h"
 #include "apps/verb.h"
-#include "base/file.h"
 
 namespace fathom {
 namespace {
@@ -55,7 +55,7 @@ class TokenizeVerb final : public Verb {
 
   Result<std::string> input() const {
     if (!text_.empty()) return text_;
-    return file_.empty() ? read_standard_input(kMaxInputBytes) : read_file(file_, kMaxInputBytes);
+    return read_input(file_, kMaxInputBytes);
   }
 
   std::vector<TokenId> encode(std::string_view text) const {
