@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/folder_testing.h"
 #include "checkpoint/safetensors.h"
 
 namespace fathom {
@@ -38,16 +39,9 @@ std::string entry(const std::string& name, const std::string& shape, int begin, 
          ",\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(end) + "]}";
 }
 
-class CheckpointFiles : public ::testing::Test {
+class CheckpointFiles : public FolderTest {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() /
-              ("fathom_checkpoint_" + std::to_string(::getpid()) + "_" +
-               ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  CheckpointFiles() { fs::create_directories(folder_); }
   void write(const std::string& name, const std::string& bytes) {
     std::ofstream(folder_ / name, std::ios::binary) << bytes;
   }
@@ -55,7 +49,6 @@ class CheckpointFiles : public ::testing::Test {
     const auto checkpoint = Checkpoint::open(folder_.string());
     return checkpoint ? "accepted" : checkpoint.error().message;
   }
-  fs::path folder_;
 };
 
 TEST(Safetensors, AWellFormedFileIsReadByPosition) {

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <random>
 
+#include "base/folder_testing.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/fingerprint.h"
 
@@ -19,20 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class CheckpointWriterTest : public ::testing::Test {
+class CheckpointWriterTest : public FolderTest {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() /
-              ("fathom_writer_" + std::to_string(::getpid()) + "_" +
-               ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::remove_all(folder_);
-  }
-  void TearDown() override {
-    std::error_code absent;
-    fs::permissions(folder_, fs::perms::owner_all, absent);
-    fs::remove_all(folder_);
-  }
-  std::string folder() const { return folder_.string(); }
   void write_all(const std::string& folder, int64_t max_shard_bytes) {
     auto writer = CheckpointWriter::create(folder, tensors(), max_shard_bytes);
     ASSERT_TRUE(writer) << writer.error().message;
@@ -58,7 +47,6 @@ class CheckpointWriterTest : public ::testing::Test {
   static int64_t n_files(const fs::path& folder) {
     return std::distance(fs::directory_iterator(folder), fs::directory_iterator());
   }
-  fs::path folder_;
 };
 
 TEST_F(CheckpointWriterTest, WhatIsWrittenIsRead) {

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 
+#include "base/folder_testing.h"
 #include "base/hash.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/fingerprint.h"
@@ -20,17 +20,8 @@
 namespace fathom {
 namespace {
 
-namespace fs = std::filesystem;
-
-class Synth : public ::testing::Test {
+class Synth : public FolderTest {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() /
-              ("fathom_synth_" + std::to_string(::getpid()) + "_" +
-               ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::remove_all(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
   std::string made(const std::string& name, uint64_t seed, int n_threads, int64_t shard_bytes) {
     ThreadPool pool(n_threads);
     const std::string path = (folder_ / name).string();
@@ -43,7 +34,6 @@ class Synth : public ::testing::Test {
     ThreadPool pool(2);
     return to_hex(weights_fingerprint(Checkpoint::open(path).value(), pool));
   }
-  fs::path folder_;
   ModelConfig config_ = named_plan("t12").value();
 };
 

@@ -26,10 +26,12 @@ void expect_one(const Complaints& found, const std::string& part) {
   EXPECT_THAT(to_string(found[0]), HasSubstr(part));
 }
 
+// What the layer rule says of a file that includes `name`.
+Complaints including(const std::string& path, const std::string& name) {
+  return check_layers(tree_of({{path, "#include \"" + name + "\"\n"}}));
+}
+
 TEST(Layers, RefuseAHigherFloorAndTheSameFloor) {
-  const auto including = [](const std::string& path, const std::string& name) {
-    return check_layers(tree_of({{path, "#include \"" + name + "\"\n"}}));
-  };
   expect_one(including("src/base/a.cc", "tensor/tensor.h"), "src/base/a.cc:1: layers: base");
   expect_one(including("src/text/a.cc", "tensor/tensor.h"), "lower floors only");
   expect_one(including("src/cache/a.h", "checkpoint/shard.h"), "lower floors only");
@@ -43,9 +45,6 @@ TEST(Layers, RefuseAHigherFloorAndTheSameFloor) {
 }
 
 TEST(Layers, LetOnlyTheRegistryKnowBackends) {
-  const auto including = [](const std::string& path, const std::string& name) {
-    return check_layers(tree_of({{path, "#include \"" + name + "\"\n"}}));
-  };
   expect_one(including("src/ops/ops.cc", "ops/cpu/cpu_ops.h"), "only ops/backends.cc");
   expect_one(including("src/ops/cuda/a.cc", "ops/cpu/cpu_ops.h"), "only ops/backends.cc");
   expect_one(including("src/model/a.cc", "ops/cpu/cpu_ops.h"), "only ops/backends.cc");
