@@ -7,6 +7,7 @@
 #include "apps/input.h"
 #include "apps/progress.h"
 #include "apps/verb.h"
+#include "base/clock.h"
 #include "text/output_parser.h"
 
 namespace fathom {
@@ -64,6 +65,7 @@ class RunVerb final : public Verb {
     };
     ProgressLine progress(output_.show_progress(), "prefill", "tokens");
     const GenerateEvents events = {
+        .seconds = steady_seconds,
         .prefill = [&](int64_t done, int64_t all) { return progress.update(done, all), true; },
         .text =
             [&](std::string_view piece) {
@@ -100,7 +102,8 @@ class RunVerb final : public Verb {
     }
     const auto bos = static_cast<int32_t>(session.loaded.model->config().bos_token_id);
     std::vector<int32_t> ids = {bos};
-    const auto encoded = session.loaded.tokenizer->encode(text, AddedTokens::kMatch);
+    FATHOM_ASSIGN_OR_RETURN(const std::vector<int32_t> encoded,
+                            session.loaded.tokenizer->encode(text, AddedTokens::kMatch));
     if (!encoded.empty() && encoded.front() == bos) return encoded;
     ids.insert(ids.end(), encoded.begin(), encoded.end());
     return ids;
@@ -119,10 +122,11 @@ class RunVerb final : public Verb {
   }
 
   boost::json::object to_json(const Generated& result) const {
-    const auto rate = [](double n, double seconds) { return seconds > 0 ? n / seconds : 0.0; };
-    const auto n_answer = static_cast<double>(result.ids.size());
-    const auto n_prompt =
-        static_cast<double>(result.prompt_tokens - result.cached_tokens + result.replayed_tokens);
+    const auto rate = [](int64_t n, double seconds) -> boost::json::value {
+      if (n == 0 || seconds <= 0) return nullptr;
+      return static_cast<double>(n) / seconds;
+    };
+    const int64_t n_prefill = result.prompt_tokens - result.cached_tokens + result.replayed_tokens;
     return {{"text", chat_ ? parsed_.content : result.text},
             {"reasoning", chat_ ? boost::json::value(parsed_.reasoning.value_or("")) : nullptr},
             {"ids", boost::json::value_from(result.ids)},
@@ -131,9 +135,9 @@ class RunVerb final : public Verb {
             {"completion_tokens", static_cast<int64_t>(result.ids.size())},
             {"cached_tokens", result.cached_tokens},
             {"replayed_tokens", result.replayed_tokens},
-            {"restore", flags_.restore},
-            {"prefill_tokens_per_s", rate(n_prompt, result.prefill_seconds)},
-            {"decode_tokens_per_s", rate(n_answer, result.decode_seconds)}};
+            {"restore", result.replayed_tokens > 0 ? flags_.restore.c_str() : "none"},
+            {"prefill_tokens_per_s", rate(n_prefill, result.prefill_seconds)},
+            {"decode_tokens_per_s", rate(result.decode_steps, result.decode_seconds)}};
   }
 
   ModelFlags flags_;

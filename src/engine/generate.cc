@@ -1,7 +1,7 @@
 #include "engine/generate.h"
 
 #include <algorithm>
-#include <chrono>
+#include <optional>
 
 #include "engine/stop_text.h"
 #include "text/stream_decoder.h"
@@ -9,9 +9,7 @@
 namespace fathom {
 namespace {
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
+double now(const GenerateEvents& events) { return events.seconds ? events.seconds() : 0; }
 
 // Turns ids into the answer's text and tells when to end.
 class Answer {
@@ -78,8 +76,9 @@ const char* stop_reason_name(StopReason reason) {
 
 Result<Generated> generate(Runner& runner, Sequence& sequence, const Tokenizer* tokenizer,
                            const GenerateOptions& options, const GenerateEvents& events) {
-  using Clock = std::chrono::steady_clock;
-  FATHOM_CHECK(tokenizer != nullptr || options.stop.empty());
+  if (tokenizer == nullptr && !options.stop.empty()) {
+    return invalid("stop: wanted a model with tokenizer.json to find the text, found none");
+  }
   FATHOM_RETURN_IF_ERROR(validate(options.sampling));
   if (sequence.pending() == 0) return invalid("prompt: wanted at least one token, found none");
   Generated result = {.prompt_tokens = static_cast<int64_t>(sequence.tokens.size()),
@@ -87,17 +86,16 @@ Result<Generated> generate(Runner& runner, Sequence& sequence, const Tokenizer* 
   const int64_t replayed_before = sequence.replayed;
   Answer answer(tokenizer, options, events);
 
-  const Clock::time_point start = Clock::now();
+  const double prefill_start = now(events);
   FATHOM_ASSIGN_OR_RETURN(Tensor logits, runner.prefill(sequence, 0, events.prefill));
-  result.prefill_seconds = seconds_since(start);
+  result.prefill_seconds = now(events) - prefill_start;
   result.replayed_tokens = sequence.replayed - replayed_before;
 
-  const Clock::time_point decode_start = Clock::now();
   const auto max_tokens = static_cast<size_t>(std::max<int64_t>(options.max_tokens, 0));
   while (result.ids.size() < max_tokens) {
-    const int32_t id = sample(known_logits(logits, tokenizer), sequence.tokens,
-                              result.prompt_tokens, options.sampling)
-                           .id;
+    FATHOM_ASSIGN_OR_RETURN(const int32_t id,
+                            sample(known_logits(logits, tokenizer), sequence.tokens,
+                                   result.prompt_tokens, options.sampling));
     if (answer.is_stop(id)) {
       result.stop_reason = StopReason::kStop;
       break;
@@ -110,11 +108,13 @@ Result<Generated> generate(Runner& runner, Sequence& sequence, const Tokenizer* 
     FATHOM_RETURN_IF_ERROR(runner.append(sequence, {&id, 1}));
     if (answer.stopped() || answer.cancelled() || result.ids.size() == max_tokens) break;
     const StepItem item = {.sequence = &sequence, .n_rows = 1, .want = WantLogits::kLast};
+    const double step_start = now(events);
     FATHOM_ASSIGN_OR_RETURN(logits, runner.step({&item, 1}));
+    result.decode_seconds += now(events) - step_start;
+    ++result.decode_steps;
   }
   answer.finish();
   result.text = answer.text();
-  result.decode_seconds = seconds_since(decode_start);
   return result;
 }
 

@@ -30,20 +30,22 @@ struct Generated {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;    // prompt tokens whose state was there already
   int64_t replayed_tokens = 0;  // rows computed again to rebuild windows
+  int64_t decode_steps = 0;     // after the prefill, whose logits give the first token
   double prefill_seconds = 0;
-  double decode_seconds = 0;
+  double decode_seconds = 0;  // of the decode steps alone
 };
 
-// What the caller sees while it runs. Both may be null; returning false cancels.
+// What the caller sees while it runs, and its clock. All may be null; returning false cancels.
 struct GenerateEvents {
+  std::function<double()> seconds;  // since any start; null: times stay 0
   Runner::Progress prefill;
   std::function<bool(std::string_view text)> text;  // decided text, whole characters
 };
 
 // The sequence's pending tokens are the prompt's uncached part. Text is produced only where a
-// tokenizer is given (null: ids alone, and `stop` must be empty). Ends with `length` also where the
-// context is full. Afterwards the sequence holds prompt and
-// answer, the last token of it perhaps pending.
+// tokenizer is given; null: ids alone, and kInvalid where `stop` is not empty. Only ids that the
+// tokenizer knows are drawn. Ends with `length` also where the context is full. Afterwards the
+// sequence holds prompt and answer, the last token of it perhaps pending.
 Result<Generated> generate(Runner& runner, Sequence& sequence, const Tokenizer* tokenizer,
                            const GenerateOptions& options, const GenerateEvents& events);
 

@@ -32,11 +32,17 @@ Result<std::optional<Tokenizer>> load_tokenizer(const std::string& folder,
 }
 
 // Ids that the tokenizer does not have map to the pad token's canonical id.
-std::vector<int32_t> token_map_of(const std::optional<Tokenizer>& tokenizer,
-                                  const TextConfig& text) {
-  if (!tokenizer || text.engram_layer_ids.empty()) return {};
-  if (text.engram_compressed_vocab_size == text.vocab_size) return {};
-  std::vector<int32_t> map = build_engram_map(*tokenizer).compressed;
+Result<std::vector<int32_t>> token_map_of(const std::optional<Tokenizer>& tokenizer,
+                                          const TextConfig& text) {
+  std::vector<int32_t> map;
+  if (!tokenizer || text.engram_layer_ids.empty()) return map;
+  if (text.engram_compressed_vocab_size == text.vocab_size) return map;
+  if (text.engram_pad_token_id >= tokenizer->vocab_size()) {
+    return invalid("text_config.engram_pad_token_id: wanted a token of tokenizer.json, 0 to " +
+                   std::to_string(tokenizer->vocab_size() - 1) + ", found " +
+                   std::to_string(text.engram_pad_token_id));
+  }
+  map = build_engram_map(*tokenizer).compressed;
   map.resize(static_cast<size_t>(text.vocab_size),
              map[static_cast<size_t>(text.engram_pad_token_id)]);
   return map;
@@ -53,10 +59,10 @@ Result<LoadedModel> load_model(const std::string& path, const LoadOptions& optio
   FATHOM_RETURN_IF_ERROR(check_inventory(*loaded.checkpoint, file.config));
   FATHOM_ASSIGN_OR_RETURN(loaded.tokenizer,
                           load_tokenizer(path, file.config, options.need_tokenizer));
-  FATHOM_ASSIGN_OR_RETURN(
-      Model model,
-      Model::make(file.config, *loaded.checkpoint,
-                  token_map_of(loaded.tokenizer, file.config.text_config), options.model));
+  FATHOM_ASSIGN_OR_RETURN(std::vector<int32_t> token_map,
+                          token_map_of(loaded.tokenizer, file.config.text_config));
+  FATHOM_ASSIGN_OR_RETURN(Model model, Model::make(file.config, *loaded.checkpoint,
+                                                   std::move(token_map), options.model));
   loaded.model = std::make_unique<Model>(std::move(model));
   return loaded;
 }

@@ -46,6 +46,10 @@ std::vector<int64_t> counted(int64_t first, int64_t n) {
 
 Result<std::unique_ptr<Runner>> Runner::make(const Model& model, Ops& ops,
                                              const RunnerOptions& asked) {
+  if (asked.context < 1 || asked.context > kPositionsMax) {
+    return invalid("context: wanted 1 to " + std::to_string(kPositionsMax) + " tokens, found " +
+                   std::to_string(asked.context));
+  }
   const RunnerOptions options = completed(model, asked);
   const KvSpec& spec = model.kv_spec();
   const int64_t n_blocks = options.n_sequences * blocks_for(options.context);
@@ -74,14 +78,6 @@ Runner::Runner(const Model& model, Ops& ops, const RunnerOptions& options, Memor
       workspace_(std::move(memory.workspace)),
       decoder_memory_(std::move(memory.decoder)),
       host_logits_(std::move(memory.logits)) {}
-
-int64_t Runner::memory_bytes(const Model& model, const RunnerOptions& asked) {
-  const RunnerOptions options = completed(model, asked);
-  const KvSpec& spec = model.kv_spec();
-  const int64_t a_sequence =
-      blocks_for(options.context) * spec.block_bytes() + spec.session_bytes();
-  return options.n_sequences * a_sequence + Workspace::bytes(model.config(), limits_of(options));
-}
 
 StateMemory Runner::memory() const {
   return {.block_base = blocks_.base(),

@@ -45,12 +45,10 @@ struct StepItem {
 
 class Runner {
  public:
-  // kExhausted where the memory for the requested context is not to be had.
+  // kInvalid for a context of more than kPositionsMax (ops/rows.h); kExhausted where the memory for
+  // it is not to be had.
   static Result<std::unique_ptr<Runner>> make(const Model& model, Ops& ops,
                                               const RunnerOptions& options);
-
-  // Bytes that make() takes: pools and workspace.
-  static int64_t memory_bytes(const Model& model, const RunnerOptions& options);
 
   const Model& model() const { return model_; }
   const RunnerOptions& options() const { return options_; }

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "base/check.h"
 #include "base/math.h"
 
 namespace fathom {
@@ -17,6 +19,14 @@ Result<void> in_range(const char* name, double value, double low, double high) {
   if (value >= low && value <= high) return {};  // false for NaN
   return invalid(std::string(name) + ": wanted " + std::to_string(low) + " to " +
                  std::to_string(high) + ", found " + std::to_string(value));
+}
+
+// A NaN has no place in an order of candidates, an infinity none in a sum of weights.
+Result<void> all_finite(std::span<const float> logits) {
+  const auto bad = std::ranges::find_if(logits, [](float x) { return !std::isfinite(x); });
+  if (bad == logits.end()) return {};
+  return invalid("logits: wanted finite numbers, found " + std::to_string(*bad) + " for token " +
+                 std::to_string(bad - logits.begin()));
 }
 
 // Larger logit first, then the smaller id.
@@ -38,23 +48,17 @@ std::vector<float> penalised(std::span<const float> logits, std::span<const int3
   for (size_t i = 0; i < tokens.size(); ++i) {
     answer_counts[tokens[i]] += static_cast<int64_t>(i) >= prompt_tokens ? 1 : 0;
   }
+  constexpr double kLargest = std::numeric_limits<float>::max();
   for (const auto& [id, count] : answer_counts) {
+    if (static_cast<size_t>(id) >= result.size()) continue;
     double value = result[static_cast<size_t>(id)];
     value = value > 0 ? value / options.repetition_penalty : value * options.repetition_penalty;
     if (count > 0) {
       value -= options.presence_penalty + options.frequency_penalty * static_cast<double>(count);
     }
-    result[static_cast<size_t>(id)] = static_cast<float>(value);
+    result[static_cast<size_t>(id)] = static_cast<float>(std::clamp(value, -kLargest, kLargest));
   }
   return result;
-}
-
-float log_probability(std::span<const float> logits, int32_t id) {
-  const float max = *std::ranges::max_element(logits);
-  double sum = 0;
-  for (const float logit : logits) sum += static_cast<double>(exp_f32(logit - max));
-  const double own = static_cast<double>(logits[static_cast<size_t>(id)]) - max;
-  return static_cast<float>(own - std::log(sum));
 }
 
 // The candidates that top-k leaves, best first.
@@ -111,22 +115,18 @@ Result<void> validate(const SamplingOptions& options) {
   return in_range("top_k", static_cast<double>(options.top_k), 0, 1e9);
 }
 
-SampledToken sample(std::span<const float> logits, std::span<const int32_t> tokens,
-                    int64_t prompt_tokens, const SamplingOptions& options) {
+Result<int32_t> sample(std::span<const float> logits, std::span<const int32_t> tokens,
+                       int64_t prompt_tokens, const SamplingOptions& options) {
+  FATHOM_CHECK(!logits.empty());
+  FATHOM_RETURN_IF_ERROR(all_finite(logits));
   const std::vector<float> changed = penalised(logits, tokens, prompt_tokens, options);
-  int32_t id = 0;
   if (options.temperature == 0) {
-    id = static_cast<int32_t>(std::ranges::max_element(changed) - changed.begin());
-  } else {
-    id = draw(ranked(changed, options), tokens.size(), options);
+    return static_cast<int32_t>(std::ranges::max_element(changed) - changed.begin());
   }
-  return {.id = id, .logprob = log_probability(logits, id)};
+  return draw(ranked(changed, options), tokens.size(), options);
 }
 
-double counted_uniform(uint64_t seed, uint64_t position) {
-  std::array<uint32_t, 4> counter = {static_cast<uint32_t>(position),
-                                     static_cast<uint32_t>(position >> 32), 0, 0};
-  std::array<uint32_t, 2> key = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
+std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t{0xD2511F53} * counter[0];
     const uint64_t b = uint64_t{0xCD9E8D57} * counter[2];
@@ -134,6 +134,13 @@ double counted_uniform(uint64_t seed, uint64_t position) {
                static_cast<uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(a)};
     key = {key[0] + 0x9E3779B9u, key[1] + 0xBB67AE85u};
   }
+  return counter;
+}
+
+double counted_uniform(uint64_t seed, uint64_t position) {
+  const std::array<uint32_t, 4> counter =
+      philox({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), 0, 0},
+             {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   const uint64_t bits = (uint64_t{counter[0]} << 32 | counter[1]) >> 11;
   return static_cast<double>(bits) * 0x1p-53;
 }

@@ -5,6 +5,7 @@
 // Random numbers are counted, not streamed: the draw at a position is a function of seed and
 // position alone, so a resumed or batched sample continues identically. Ties go to the smaller id.
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -27,18 +28,18 @@ struct SamplingOptions {
 // Refuses values outside their ranges, by name.
 Result<void> validate(const SamplingOptions& options);
 
-struct SampledToken {
-  int32_t id = 0;
-  float logprob = 0;  // of the model's own distribution, before any option
-};
+// `logits` of ids from 0 on, one at least; the result is one of these ids. `tokens` is the whole
+// sequence so far, of which the first `prompt_tokens` are the prompt; the draw is keyed by
+// tokens.size(). Tokens without a logit (a model may have more rows than its tokenizer has tokens)
+// take no penalty. kInvalid, with the token, where a logit is not finite.
+Result<int32_t> sample(std::span<const float> logits, std::span<const int32_t> tokens,
+                       int64_t prompt_tokens, const SamplingOptions& options);
 
-// `tokens` is the whole sequence so far, of which the first `prompt_tokens` are the prompt; the
-// draw is keyed by tokens.size(). Logits are finite.
-SampledToken sample(std::span<const float> logits, std::span<const int32_t> tokens,
-                    int64_t prompt_tokens, const SamplingOptions& options);
+// Philox 4x32-10: four random words of a counter under a key (Salmon et al., Parallel random
+// numbers: as easy as 1, 2, 3, SC 2011).
+std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
-// A number in [0, 1) with 53 random bits: Philox 4x32-10 keyed by seed, counted by position
-// (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011).
+// A number in [0, 1) with 53 random bits: philox keyed by seed, counted by position.
 double counted_uniform(uint64_t seed, uint64_t position);
 
 }  // namespace fathom

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "engine/stop_text.h"
@@ -14,15 +17,26 @@ namespace {
 const std::vector<float> kLogits = {1.0f, 3.0f, 2.0f, 3.0f, -5.0f};
 
 TEST(Sampler, TemperatureZeroTakesTheLargestAndTheSmallerIdOfATie) {
-  EXPECT_EQ(sample(kLogits, {}, 0, {.temperature = 0}).id, 1);
+  EXPECT_EQ(*sample(kLogits, {}, 0, {.temperature = 0}), 1);
 }
 
-TEST(Sampler, TheSameSeedAndPositionGiveTheSameToken) {
-  const std::vector<int32_t> tokens(17);
-  for (uint64_t seed = 0; seed < 50; ++seed) {
-    const SamplingOptions options = {.temperature = 1, .seed = seed};
-    EXPECT_EQ(sample(kLogits, tokens, 3, options).id, sample(kLogits, tokens, 3, options).id);
+// The ids that 50 positions draw with one seed.
+std::vector<int32_t> drawn(uint64_t seed, int32_t token) {
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> ids;
+  for (int i = 0; i < 50; ++i) {
+    ids.push_back(*sample(kLogits, tokens, 0, {.temperature = 1, .seed = seed}));
+    tokens.push_back(token);
   }
+  return ids;
+}
+
+TEST(Sampler, DrawsDependOnSeedAndPositionAndNotOnTheTokens) {
+  EXPECT_EQ(drawn(7, 1), drawn(7, 4));
+  EXPECT_NE(drawn(7, 1), drawn(8, 1));
+  EXPECT_NE(drawn(7, 1), drawn(7 + (uint64_t{1} << 32), 1));
+  const std::vector<int32_t> ids = drawn(7, 1);
+  EXPECT_GT(std::set<int32_t>(ids.begin(), ids.end()).size(), 1u);
 }
 
 std::map<int32_t, int> histogram(const SamplingOptions& base) {
@@ -30,7 +44,7 @@ std::map<int32_t, int> histogram(const SamplingOptions& base) {
   for (uint64_t seed = 0; seed < 4000; ++seed) {
     SamplingOptions options = base;
     options.seed = seed;
-    ++counts[sample(kLogits, {}, 0, options).id];
+    ++counts[*sample(kLogits, {}, 0, options)];
   }
   return counts;
 }
@@ -50,9 +64,55 @@ TEST(Sampler, LimitsLeaveOutUnlikelyTokens) {
 
 TEST(Sampler, PenaltiesActOnWhatWasSeen) {
   const std::vector<int32_t> tokens = {1, 3, 3};
-  EXPECT_EQ(sample(kLogits, tokens, 1, {.temperature = 0, .repetition_penalty = 2}).id, 2);
-  EXPECT_EQ(sample(kLogits, tokens, 1, {.temperature = 0, .frequency_penalty = 0.3}).id, 1);
-  EXPECT_EQ(sample(kLogits, tokens, 0, {.temperature = 0, .presence_penalty = 2}).id, 2);
+  EXPECT_EQ(*sample(kLogits, tokens, 1, {.temperature = 0, .repetition_penalty = 2}), 2);
+  EXPECT_EQ(*sample(kLogits, tokens, 1, {.temperature = 0, .frequency_penalty = 0.3}), 1);
+  EXPECT_EQ(*sample(kLogits, tokens, 0, {.temperature = 0, .presence_penalty = 2}), 2);
+}
+
+TEST(Sampler, TokensWithoutALogitTakeNoPenalty) {
+  const std::vector<int32_t> tokens = {5, 1 << 30};
+  for (const double temperature : {0.0, 1.0}) {
+    const SamplingOptions options = {.temperature = temperature,
+                                     .repetition_penalty = 2,
+                                     .presence_penalty = 1,
+                                     .frequency_penalty = 1};
+    EXPECT_EQ(*sample(kLogits, tokens, 1, options),
+              *sample(kLogits, {tokens.data(), 2}, 2, {.temperature = temperature}));
+  }
+}
+
+TEST(Sampler, RefusesLogitsThatAreNotFinite) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {std::nanf(""), kInfinity, -kInfinity}) {
+    std::vector<float> logits(1000, 1.0f);
+    logits[321] = bad;
+    for (const double temperature : {0.0, 1.0}) {
+      const auto id = sample(logits, {}, 0, {.temperature = temperature, .top_k = 10});
+      ASSERT_FALSE(id);
+      EXPECT_EQ(id.error().code, ErrorCode::kInvalid);
+      EXPECT_NE(id.error().message.find("for token 321"), std::string::npos);
+    }
+  }
+}
+
+TEST(Sampler, PenaltiesOfTheLargestLogitsStayFinite) {
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  const std::vector<float> logits = {kLargest, -kLargest, 0};
+  const std::vector<int32_t> tokens = {0, 1};
+  const SamplingOptions options = {.temperature = 1, .repetition_penalty = 0.01};
+  EXPECT_EQ(*sample(logits, tokens, 0, options), 0);
+}
+
+// Known answers of the generator's authors (Random123, kat_vectors).
+TEST(Sampler, RandomNumbersAreThePublishedOnes) {
+  using Words = std::array<uint32_t, 4>;
+  constexpr uint32_t kOnes = 0xffffffff;
+  EXPECT_EQ(philox({0, 0, 0, 0}, {0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox({kOnes, kOnes, kOnes, kOnes}, {kOnes, kOnes}),
+            (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
+            (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+  EXPECT_EQ(counted_uniform(0, 0), static_cast<double>(0x6627e8d5e169c58d >> 11) * 0x1p-53);
 }
 
 TEST(Sampler, RefusesValuesOutsideTheirRanges) {

@@ -38,6 +38,10 @@ class Rows {
 // Entries of ratio m that the row at `position` may see: floor((position + 1) / m).
 constexpr int64_t visible_entries(int64_t position, int ratio) { return (position + 1) / ratio; }
 
+// Positions that a sequence may have: angles are exact to here (base/math.h, sincos_f32), and entry
+// ids fit their 32 bits.
+inline constexpr int64_t kPositionsMax = int64_t{1} << 21;
+
 // Marks an unused place in a list of entry or block ids.
 inline constexpr int32_t kNoEntry = -1;
 

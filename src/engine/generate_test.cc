@@ -1,0 +1,147 @@
+// Goal: generation draws what the tokenizer knows, times its steps alone and refuses what it
+// cannot. Method: random models of the small plan, with 256 and with 288 rows of vocabulary.
+#include "engine/generate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/file.h"
+#include "base/thread_pool.h"
+#include "engine/load.h"
+#include "model/plans.h"
+#include "model/synth.h"
+#include "ops/backends.h"
+
+namespace fathom {
+namespace {
+
+using testing::HasSubstr;
+
+// The 256 bytes, and nothing else.
+std::string byte_tokenizer() {
+  std::string vocab;
+  int next = 256;
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool own = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
+    const int code = own ? byte : next++;
+    std::string symbol;
+    if (code < 128) {
+      symbol = std::string(code == '"' || code == '\\' ? 1 : 0, '\\') + static_cast<char>(code);
+    } else {
+      symbol = {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 63))};
+    }
+    vocab += (byte == 0 ? "\"" : ", \"") + symbol + "\": " + std::to_string(byte);
+  }
+  return R"({"added_tokens": [], "normalizer": null,
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false},
+    "decoder": {"type": "ByteLevel"}, "model": {"type": "BPE", "vocab": {)" +
+         vocab + R"(}, "merges": []}})";
+}
+
+class GenerateTest : public testing::Test {
+ protected:
+  void open(int64_t vocab_size, int64_t context) {
+    ModelConfig config = *named_plan("t12");
+    config.text_config.vocab_size = vocab_size;
+    config.text_config.engram_compressed_vocab_size = vocab_size;
+    folder_ = testing::TempDir() + "/fathom_generate_" + std::to_string(::getpid());
+    std::filesystem::remove_all(folder_);
+    ThreadPool pool(1);
+    ASSERT_TRUE(write_random_model(folder_, config, {.seed = 3}, pool));
+    auto loaded = load_model(folder_, {.need_tokenizer = false});
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    loaded_ = std::move(*loaded);
+    ops_ = *make_backend({.kind = BackendKind::kCpu, .n_threads = 1});
+    runner_ = *Runner::make(*loaded_.model, *ops_, {.context = context});
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  Result<Generated> run(const std::vector<int32_t>& prompt, const GenerateOptions& options,
+                        const Tokenizer* tokenizer = nullptr, const GenerateEvents& events = {}) {
+    FATHOM_ASSIGN_OR_RETURN(Sequence sequence, runner_->open());
+    FATHOM_RETURN_IF_ERROR(runner_->append(sequence, prompt));
+    auto result = generate(*runner_, sequence, tokenizer, options, events);
+    runner_->close(sequence);
+    return result;
+  }
+
+  std::string folder_;
+  LoadedModel loaded_;
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<Runner> runner_;
+};
+
+TEST_F(GenerateTest, DrawsOnlyWhatTheTokenizerKnowsWhateverThePromptHolds) {
+  open(288, 64);
+  const auto tokenizer = Tokenizer::from_json(byte_tokenizer(), "bytes.json");
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  const GenerateOptions options = {
+      .max_tokens = 20,
+      .sampling = {
+          .temperature = 100, .repetition_penalty = 1.5, .presence_penalty = 0.5, .seed = 11}};
+  const auto result = run({1, 287, 256, 270, 3}, options, &*tokenizer);
+  ASSERT_TRUE(result) << result.error().message;
+  EXPECT_EQ(result->ids.size(), 20u);
+  EXPECT_THAT(result->ids, testing::Each(testing::Lt(256)));
+}
+
+TEST_F(GenerateTest, StopTextsWithoutATokenizerAreRefused) {
+  open(256, 64);
+  const auto result = run({1, 2}, {.max_tokens = 1, .stop = {"x"}});
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, ErrorCode::kInvalid);
+  EXPECT_THAT(result.error().message, HasSubstr("stop: wanted a model with tokenizer.json"));
+}
+
+// The clock goes on by one with each reading: two readings around each step.
+TEST_F(GenerateTest, TimeIsThatOfTheStepsAfterThePrefill) {
+  open(256, 64);
+  double clock = 0;
+  const GenerateEvents events = {.seconds = [&] { return clock++; }};
+  const GenerateOptions options = {.max_tokens = 1, .sampling = {.temperature = 0}};
+  const auto one = run({1, 2, 3}, options, nullptr, events);
+  EXPECT_EQ(one->ids.size(), 1u);
+  EXPECT_EQ(one->decode_steps, 0);
+  EXPECT_EQ(one->decode_seconds, 0);
+  EXPECT_EQ(one->prefill_seconds, 1);
+
+  const auto five =
+      run({1, 2, 3}, {.max_tokens = 5, .sampling = {.temperature = 0}}, nullptr, events);
+  EXPECT_EQ(five->ids.size(), 5u);
+  EXPECT_EQ(five->decode_steps, 4);
+  EXPECT_EQ(five->decode_seconds, 4);
+}
+
+TEST_F(GenerateTest, AContextBeyondTheBoundOfPositionsIsRefusedWithBothNumbers) {
+  open(256, 8);
+  for (const int64_t context : {int64_t{0}, kPositionsMax + 1, int64_t{1} << 40}) {
+    const auto runner = Runner::make(*loaded_.model, *ops_, {.context = context});
+    ASSERT_FALSE(runner);
+    EXPECT_EQ(runner.error().code, ErrorCode::kInvalid);
+    EXPECT_EQ(runner.error().message,
+              "context: wanted 1 to 2097152 tokens, found " + std::to_string(context));
+  }
+}
+
+// A tokenizer that lacks the pad token of the n-gram hash has no canonical id for spare rows.
+TEST_F(GenerateTest, APadTokenThatTheTokenizerLacksIsRefused) {
+  ModelConfig config = *named_plan("t12");
+  config.text_config.vocab_size = 288;
+  config.text_config.engram_pad_token_id = 280;
+  folder_ = testing::TempDir() + "/fathom_generate_" + std::to_string(::getpid());
+  std::filesystem::remove_all(folder_);
+  ThreadPool pool(1);
+  ASSERT_TRUE(write_random_model(folder_, config, {.seed = 3}, pool));
+  ASSERT_TRUE(write_file_atomic(folder_ + "/tokenizer.json", byte_tokenizer()));
+  const auto loaded = load_model(folder_, {});
+  ASSERT_FALSE(loaded);
+  EXPECT_THAT(loaded.error().message,
+              HasSubstr("engram_pad_token_id: wanted a token of tokenizer.json, 0 to 255, found "
+                        "280"));
+}
+
+}  // namespace
+}  // namespace fathom
