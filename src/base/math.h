@@ -13,4 +13,9 @@ float sigmoid(float x);                            // 1 / (1 + exp(-x))
 float rsqrt(float x);                              // 1 / sqrt(x), both correctly rounded
 void sincos_f32(float x, float* sin, float* cos);  // any finite x up to 2^21, within 1 ulp
 
+// In double, for tables that are made once: errors of some 1e-15, so that the float nearest to a
+// result is the right one except where the true value lies that close to the middle of two.
+double log_f64(double x);                      // x > 0 and normal
+double pow_f64(double base, double exponent);  // base > 0; the result a normal number
+
 }  // namespace fathom

@@ -4,14 +4,16 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/math.h"
+
 namespace fathom {
 namespace {
 
 // The dimension, as a real number, whose wave turns `rotations` times over the original length.
 double yarn_dimension(double rotations, int64_t width, double base, const RopeScaling& scaling) {
   const auto length = static_cast<double>(scaling.original_max_position_embeddings);
-  return static_cast<double>(width) * std::log(length / (2 * std::numbers::pi * rotations)) /
-         (2 * std::log(base));
+  return static_cast<double>(width) * log_f64(length / (2 * std::numbers::pi * rotations)) /
+         (2 * log_f64(base));
 }
 
 }  // namespace
@@ -22,7 +24,7 @@ std::vector<float> rope_frequencies(const TextConfig& text, bool yarn) {
   std::vector<float> frequencies;
   for (int64_t j = 0; j < width / 2; ++j) {
     const float exponent = static_cast<float>(2 * j) / static_cast<float>(width);
-    frequencies.push_back(1.0f / static_cast<float>(std::pow(base, exponent)));
+    frequencies.push_back(1.0f / static_cast<float>(pow_f64(base, exponent)));
   }
   if (!yarn) return frequencies;
 

@@ -120,9 +120,11 @@ struct ScaleDraw {
   explicit ScaleDraw(double scale_rms) {
     constexpr double kSpreadSquare = 1.5625;  // mean of 1/4, 1, 1, 4
     const double square = scale_rms * scale_rms / kSpreadSquare;
-    const int exponent = static_cast<int>(std::floor(std::log2(square) / 2));
+    int above = 0;  // square is in [2^(above - 1), 2^above)
+    std::frexp(square, &above);
+    const int exponent = (above - 1) >> 1;
     base = std::clamp(127 + exponent, 2, 250);
-    const double share = (square / std::exp2(2 * (base - 127)) - 1) / 3;
+    const double share = (square / std::ldexp(1.0, 2 * (base - 127)) - 1) / 3;
     more = static_cast<unsigned>(std::clamp(std::lround(64 * share), 0l, 64l));
   }
   uint8_t operator()(unsigned byte) const {

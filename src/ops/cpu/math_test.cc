@@ -49,6 +49,27 @@ TEST(Math, Log1pIsWithinOneUlp) {
   EXPECT_EQ(log1p_f32(INFINITY), INFINITY);
 }
 
+TEST(Math, LogAndPowInDoubleAreCloseEverywhere) {
+  long double worst = 0;
+  for (long double x = 1e-300L; x < 1e300L; x *= 1.37L) {
+    const auto argument = static_cast<double>(x);
+    const long double wanted = std::log(static_cast<long double>(argument));
+    worst = std::fmax(worst, std::fabs(log_f64(argument) - wanted) / std::fabs(wanted));
+  }
+  EXPECT_LE(worst, 5e-16L);
+  EXPECT_EQ(log_f64(1.0), 0.0);
+
+  worst = 0;
+  for (const double base : {0.5, 2.0, 10.0, 10000.0, 160000.0, 8000000.0, 1e9}) {
+    for (double exponent = -3; exponent <= 3; exponent += 1.0 / 256) {
+      const long double wanted = std::pow(static_cast<long double>(base), exponent);
+      worst = std::fmax(worst, std::fabs(pow_f64(base, exponent) - wanted) / wanted);
+    }
+    EXPECT_EQ(pow_f64(base, 0.0), 1.0);
+  }
+  EXPECT_LE(worst, 1e-14L);
+}
+
 TEST(Math, SigmoidIsCloseAndSaturates) {
   for (float x = -110.0f; x < 110.0f; x += 0.0137f) {
     const long double wanted = 1.0L / (1.0L + std::exp(-static_cast<long double>(x)));
