@@ -45,7 +45,7 @@ Result<std::string> proxy_folder(const BenchOptions& options) {
     std::fprintf(stderr, "bench: writes the proxy of plan %s once, %.1f GB, to %s\n",
                  options.plan.c_str(), static_cast<double>(bytes) / 1e9, folder.c_str());
   }
-  ThreadPool pool(options.backend.n_threads);
+  FATHOM_ASSIGN_OR_RETURN(ThreadPool pool, ThreadPool::make(options.backend.n_threads));
   ProgressLine line(options.progress, "write proxy " + options.plan, "bytes");
   SynthOptions synth;
   synth.progress = [&](int64_t done, int64_t all) { line.update(done, all); };

@@ -40,16 +40,17 @@ class SynthVerb final : public Verb {
   int run() override {
     const Result<ModelConfig> config = plan_from(plan_name_);
     if (!config) return fail(config.error());
-    ThreadPool pool(n_threads_);
+    Result<ThreadPool> pool = ThreadPool::make(n_threads_);
+    if (!pool) return fail(pool.error());
     ProgressLine line(output_.show_progress(), "synth", "bytes");
     SynthOptions options = {.seed = seed_, .max_shard_bytes = max_shard_bytes_};
     options.progress = [&](int64_t done, int64_t total) { line.update(done, total); };
-    const Result<void> written = write_random_model(folder_, *config, options, pool);
+    const Result<void> written = write_random_model(folder_, *config, options, *pool);
     line.clear();
     if (!written) return fail(written.error());
     const Result<Checkpoint> checkpoint = Checkpoint::open(folder_);
     if (!checkpoint) return fail(checkpoint.error());
-    report(*checkpoint, to_hex(cached_fingerprint(*checkpoint, pool)));
+    report(*checkpoint, to_hex(cached_fingerprint(*checkpoint, *pool)));
     return 0;
   }
 

@@ -1,7 +1,11 @@
 // Goal: the small values every floor stands on. Method: each against its definition.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <numeric>
 #include <vector>
@@ -38,7 +42,7 @@ TEST(Sha256, EqualsThePublishedVector) {
 }
 
 TEST(File, AtomicWriteReplacesAndReadRefusesTooMuch) {
-  const std::string path = testing::TempDir() + "/fathom_file_test";
+  const std::string path = testing::TempDir() + "/fathom_file_test_" + std::to_string(::getpid());
   ASSERT_TRUE(write_file_atomic(path, "first"));
   ASSERT_TRUE(write_file_atomic(path, "second"));
   EXPECT_EQ(*read_file(path), "second");
@@ -46,6 +50,31 @@ TEST(File, AtomicWriteReplacesAndReadRefusesTooMuch) {
   EXPECT_EQ(MappedFile::open(path)->bytes().size(), 6u);
   std::filesystem::remove(path);
   EXPECT_EQ(read_file(path).error().code, ErrorCode::kNotFound);
+}
+
+// Under a limit of the address space, which sanitizers cannot live with.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(ThreadPool, MoreThreadsThanTheSystemGivesAreRefused) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  const auto make_many = [] {
+    const struct rlimit limit = {.rlim_cur = uint64_t{2} << 30, .rlim_max = uint64_t{2} << 30};
+    if (::setrlimit(RLIMIT_AS, &limit) != 0) std::_Exit(2);
+    const auto pool = ThreadPool::make(4096);
+    if (pool || pool.error().code != ErrorCode::kExhausted) std::_Exit(3);
+    std::fprintf(stderr, "%s\n", pool.error().message.c_str());
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(make_many(), testing::ExitedWithCode(0),
+              "^threads: wanted 4096, found room for [0-9]+\n$");
+}
+#endif
+
+TEST(ThreadPool, WorksAfterAMove) {
+  ThreadPool first(3);
+  ThreadPool pool = std::move(first);
+  std::atomic<int64_t> sum = 0;
+  pool.parallel_for(100, 1, [&](int64_t begin, int64_t end) { sum += end - begin; });
+  EXPECT_EQ(sum.load(), 100);
 }
 
 TEST(ThreadPool, CoversEveryIndexOnceForManySizes) {

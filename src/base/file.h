@@ -33,9 +33,6 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
 
-  // Asks the kernel to read the bytes in before they are needed.
-  void will_need() const;
-
  private:
   MappedFile() = default;
 

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -112,14 +114,29 @@ struct ThreadPool::State {
   }
 };
 
-ThreadPool::ThreadPool(int n_threads) : state_(std::make_unique<State>()) {
+Result<ThreadPool> ThreadPool::make(int n_threads) {
   FATHOM_CHECK(n_threads >= 0);
   const int hardware = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int n = n_threads == 0 ? hardware : n_threads;
-  for (int i = 1; i < n; ++i) state_->workers.emplace_back([this] { state_->work(); });
+  ThreadPool pool(std::make_unique<State>());
+  State* state = pool.state_.get();
+  for (int i = 1; i < n; ++i) {
+    try {
+      state->workers.emplace_back([state] { state->work(); });
+    } catch (const std::system_error&) {
+      return exhausted("threads: wanted " + std::to_string(n) + ", found room for " +
+                       std::to_string(i));
+    }
+  }
+  return pool;
 }
 
+ThreadPool::ThreadPool(int n_threads) : ThreadPool(std::move(make(n_threads).value())) {}
+ThreadPool::ThreadPool(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ThreadPool::ThreadPool(ThreadPool&&) noexcept = default;
+
 ThreadPool::~ThreadPool() {
+  if (state_ == nullptr) return;
   {
     const std::lock_guard lock(state_->mutex);
     state_->stopping = true;

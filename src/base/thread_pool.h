@@ -9,15 +9,20 @@
 #include <functional>
 #include <memory>
 
+#include "base/result.h"
+
 namespace fathom {
 
 class ThreadPool {
  public:
-  // n_threads counts the caller, which works too; 0 means one for each hardware thread.
+  // n_threads counts the caller, which works too; 0 means one for each hardware thread. kExhausted
+  // where the system does not give as many.
+  static Result<ThreadPool> make(int n_threads);
+
+  // The same where running out of threads is a bug.
   explicit ThreadPool(int n_threads);
+  ThreadPool(ThreadPool&&) noexcept;
   ~ThreadPool();
-  ThreadPool(const ThreadPool&) = delete;
-  ThreadPool& operator=(const ThreadPool&) = delete;
 
   int n_threads() const;
 
@@ -28,7 +33,9 @@ class ThreadPool {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  explicit ThreadPool(std::unique_ptr<State> state);
+
+  std::unique_ptr<State> state_;  // null once moved from
 };
 
 }  // namespace fathom

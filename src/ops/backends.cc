@@ -30,12 +30,13 @@ Result<CpuPath> checked_path(const BackendOptions& options) {
 
 Result<std::unique_ptr<Ops>> make_backend(const BackendOptions& options) {
   FATHOM_ASSIGN_OR_RETURN(const CpuPath path, checked_path(options));
-  return std::unique_ptr<Ops>(std::make_unique<CpuOps>(options.n_threads, path));
+  FATHOM_ASSIGN_OR_RETURN(ThreadPool pool, ThreadPool::make(options.n_threads));
+  return std::unique_ptr<Ops>(std::make_unique<CpuOps>(std::move(pool), path));
 }
 
 Result<MachineBounds> measure_machine(const BackendOptions& options, double seconds) {
   FATHOM_ASSIGN_OR_RETURN(const CpuPath path, checked_path(options));
-  ThreadPool all(options.n_threads);
+  FATHOM_ASSIGN_OR_RETURN(ThreadPool all, ThreadPool::make(options.n_threads));
   ThreadPool one(1);
   const cpu::ReadBandwidth memory(int64_t{512} << 20);
   MachineBounds bounds = {.backend = cpu_name(path), .n_threads = all.n_threads()};

@@ -22,7 +22,7 @@ struct BackendOptions {
   CpuPath cpu_path = CpuPath::kBest;
 };
 
-// Refuses a path that the machine does not have.
+// Refuses a path that the machine does not have; kExhausted where it does not give the threads.
 Result<std::unique_ptr<Ops>> make_backend(const BackendOptions& options);
 
 // "cpu (avx2)", ...: the best path first.

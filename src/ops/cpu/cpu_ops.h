@@ -14,7 +14,7 @@ namespace fathom {
 class CpuOps final : public Ops {
  public:
   // `path` is resolved: not kBest, and present on this machine.
-  CpuOps(int n_threads, CpuPath path) : pool_(n_threads), path_(path) {}
+  CpuOps(ThreadPool pool, CpuPath path) : pool_(std::move(pool)), path_(path) {}
 
  protected:
   void do_rope(const RopeArgs& args) override;
