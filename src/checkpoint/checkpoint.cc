@@ -113,7 +113,10 @@ Result<void> Checkpoint::add_file(const std::string& path) {
     const std::byte* data = file.bytes().data() + entry.begin;
     const auto element = static_cast<uint64_t>(dtype_bytes(entry.dtype));
     if (reinterpret_cast<uintptr_t>(data) % element != 0) {
-      realigned_.emplace_back(static_cast<int64_t>(entry.end - entry.begin));
+      FATHOM_ASSIGN_OR_RETURN(Buffer copy,
+                              Buffer::allocate(static_cast<int64_t>(entry.end - entry.begin),
+                                               path + ": tensor " + printable(entry.name)));
+      realigned_.push_back(std::move(copy));
       std::memcpy(realigned_.back().data(), data, entry.end - entry.begin);
       data = realigned_.back().data();
     }

@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
+#include <map>
+#include <mutex>
 #include <unordered_map>
 
 #include "base/file.h"
@@ -95,6 +97,42 @@ Result<void> prepare_folder(const std::string& folder, bool& is_new) {
   return {};
 }
 
+// Which bytes of a tensor are there. Neighbours are joined, so pieces in order take no room.
+class WrittenBytes {
+ public:
+  // False, and nothing is taken, where some byte of [begin, end) is there already.
+  bool add(int64_t begin, int64_t end) {
+    if (begin == end) return true;
+    const std::lock_guard lock(mutex_);
+    const auto next = ranges_.lower_bound(begin);
+    if (next != ranges_.end() && next->first < end) return false;
+    const bool has_last = next != ranges_.begin();
+    const auto last = has_last ? std::prev(next) : next;
+    if (has_last && last->second > begin) return false;
+    total_ += end - begin;
+    if (next != ranges_.end() && next->first == end) {
+      end = next->second;
+      ranges_.erase(next);
+    }
+    if (has_last && last->second == begin) {
+      last->second = end;
+    } else {
+      ranges_.emplace(begin, end);
+    }
+    return true;
+  }
+
+  int64_t total() const {
+    const std::lock_guard lock(mutex_);
+    return total_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<int64_t, int64_t> ranges_;  // begin and end, disjoint
+  int64_t total_ = 0;
+};
+
 }  // namespace
 
 struct CheckpointWriter::State {
@@ -106,7 +144,7 @@ struct CheckpointWriter::State {
   struct Place {
     size_t shard = 0;
     int64_t offset = 0;
-    std::atomic<int64_t> written = 0;
+    WrittenBytes written;
   };
 
   std::string folder;
@@ -173,8 +211,6 @@ CheckpointWriter& CheckpointWriter::operator=(CheckpointWriter&&) noexcept = def
 CheckpointWriter::~CheckpointWriter() = default;
 
 std::span<const ExpectedTensor> CheckpointWriter::tensors() const { return state_->tensors; }
-int CheckpointWriter::n_shards() const { return static_cast<int>(state_->shards.size()); }
-
 Result<CheckpointWriter> CheckpointWriter::create(const std::string& folder,
                                                   std::vector<ExpectedTensor> tensors,
                                                   int64_t max_shard_bytes) {
@@ -206,9 +242,12 @@ Result<void> CheckpointWriter::write(size_t tensor, int64_t offset,
   FATHOM_CHECK(size <= state_->tensors[tensor].bytes() - offset);
   State::Place& place = state_->places[tensor];
   const State::Shard& shard = state_->shards[place.shard];
-  FATHOM_RETURN_IF_ERROR(write_at(shard.fd, place.offset + offset, bytes, shard.temporary()));
-  place.written.fetch_add(size, std::memory_order_relaxed);
-  return {};
+  if (!place.written.add(offset, offset + size)) {
+    return invalid(state_->folder + ": tensor " + state_->tensors[tensor].name + ": bytes " +
+                   std::to_string(offset) + " to " + std::to_string(offset + size) +
+                   ": wanted each byte once, found some of them written before");
+  }
+  return write_at(shard.fd, place.offset + offset, bytes, shard.temporary());
 }
 
 Result<void> CheckpointWriter::write(std::string_view name, std::span<const std::byte> bytes) {
@@ -228,7 +267,7 @@ Result<void> CheckpointWriter::write(std::string_view name, std::span<const std:
 
 Result<void> CheckpointWriter::finish() {
   for (size_t i = 0; i < state_->tensors.size(); ++i) {
-    const int64_t written = state_->places[i].written.load();
+    const int64_t written = state_->places[i].written.total();
     if (written == state_->tensors[i].bytes()) continue;
     return invalid(state_->folder + ": tensor " + state_->tensors[i].name + ": wanted " +
                    std::to_string(state_->tensors[i].bytes()) + " bytes to be written, found " +
@@ -242,7 +281,7 @@ Result<void> CheckpointWriter::finish() {
     if (::rename(shard.temporary().c_str(), shard.path.c_str()) != 0) {
       return file_error(shard.path, "rename to");
     }
-    ::close(std::exchange(shard.fd, -1));
+    if (::close(std::exchange(shard.fd, -1)) != 0) return file_error(shard.path, "close");
   }
   // The index goes last and its writer syncs the folder: a folder with an index is complete.
   return write_file_atomic((fs::path(state_->folder) / "model.safetensors.index.json").string(),

@@ -39,9 +39,9 @@ class CheckpointWriter {
   ~CheckpointWriter();
 
   std::span<const ExpectedTensor> tensors() const;
-  int n_shards() const;
 
-  // Bytes [offset, offset + size) of tensors()[tensor]. Thread-safe; each byte once.
+  // Bytes [offset, offset + size) of tensors()[tensor]. Thread-safe. kInvalid where
+  // one of these bytes was written before.
   Result<void> write(size_t tensor, int64_t offset, std::span<const std::byte> bytes);
   // A whole tensor.
   Result<void> write(std::string_view name, std::span<const std::byte> bytes);

@@ -96,6 +96,30 @@ TEST_F(CheckpointWriterTest, PartsMayComeInAnyOrder) {
   EXPECT_EQ(std::memcmp(checkpoint.get("w")->data, bytes.data(), bytes.size()), 0);
 }
 
+TEST_F(CheckpointWriterTest, AByteWrittenTwiceDoesNotStandForOneNeverWritten) {
+  const std::vector<ExpectedTensor> one = {{"w", DType::kI8, {1000}}};
+  const auto bytes = content(one[0]);
+  auto writer = CheckpointWriter::create(folder(), one, 1 << 20).value();
+  const auto write = [&](size_t begin, size_t end) {
+    return writer.write(0, static_cast<int64_t>(begin),
+                        std::span(bytes).subspan(begin, end - begin));
+  };
+  ASSERT_TRUE(write(0, 400));
+  ASSERT_TRUE(write(600, 800));
+  for (const auto& [begin, end] :
+       {std::pair(0, 400), {399, 401}, {100, 200}, {500, 601}, {0, 1000}, {700, 900}}) {
+    const auto again = write(static_cast<size_t>(begin), static_cast<size_t>(end));
+    ASSERT_FALSE(again) << begin << " " << end;
+    EXPECT_NE(again.error().message.find("tensor w: bytes " + std::to_string(begin)),
+              std::string::npos);
+  }
+  EXPECT_NE(writer.finish().error().message.find("wanted 1000 bytes to be written, found 600"),
+            std::string::npos);
+  ASSERT_TRUE(write(800, 1000));
+  ASSERT_TRUE(write(400, 600));
+  ASSERT_TRUE(writer.finish());
+}
+
 TEST_F(CheckpointWriterTest, ADroppedWriterLeavesNothing) {
   {
     auto writer = CheckpointWriter::create(folder(), tensors(), 2000);
