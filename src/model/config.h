@@ -4,9 +4,11 @@
 // spec/backbone.md section 1 (text), spec/vision.md and spec/dspark.md.
 //
 // Two spellings are read: the nested one of config.json (text_config, vision_config) and the flat
-// one of the reference program's inference/config.json (dim, n_layers, ...). A config that came
-// out of parse_config or read_config has passed validate_config: everything derived from it (layer
-// plan, inventory, hash constants) relies on that and does not check again.
+// one of the reference program's inference/config.json (dim, n_layers, ...), which lacks model
+// types, token ids, block sizes, scale and expert formats, norm_topk_prob and topk_method where its
+// program knows one value alone: these are the defaults below. A config that came out of
+// parse_config or read_config has passed validate_config: everything derived from it (layer plan,
+// inventory, hash constants) relies on that and does not check again.
 
 #include <cstdint>
 #include <optional>

@@ -9,7 +9,9 @@
 
 namespace fathom {
 
-enum class Need : uint8_t { kRequired, kOptional };
+// kNested: required in the nested spelling; the flat one may lack it and then means the one value
+// that its program knows (ModelConfig's defaults).
+enum class Need : uint8_t { kRequired, kNested, kOptional };
 enum class Form : uint8_t { kFloat, kNumber };
 
 struct Key {
@@ -20,6 +22,7 @@ struct Key {
 };
 
 inline constexpr Need kOptional = Need::kOptional;
+inline constexpr Need kNested = Need::kNested;
 inline constexpr Need kRequired = Need::kRequired;
 
 template <typename Config, typename Visitor>
@@ -36,14 +39,14 @@ template <typename Config, typename Visitor>
 void visit_quantization(Config& c, Visitor& v) {
   v.field(Key{"quant_method", nullptr, kOptional}, c.quant_method);
   v.field(Key{"activation_scheme", nullptr, kOptional}, c.activation_scheme);
-  v.field(Key{"weight_block_size"}, c.weight_block_size);
-  v.field(Key{"scale_fmt", nullptr, kOptional}, c.scale_fmt);
-  v.field(Key{"expert_dtype", nullptr, kOptional}, c.expert_dtype);
+  v.field(Key{"weight_block_size", nullptr, kNested}, c.weight_block_size);
+  v.field(Key{"scale_fmt", nullptr, kNested}, c.scale_fmt);
+  v.field(Key{"expert_dtype", nullptr, kNested}, c.expert_dtype);
 }
 
 template <typename Config, typename Visitor>
 void visit_text_sizes(Config& c, Visitor& v) {
-  v.field(Key{"model_type"}, c.model_type);
+  v.field(Key{"model_type", nullptr, kNested}, c.model_type);
   v.field(Key{"vocab_size"}, c.vocab_size);
   v.field(Key{"hidden_size", "dim"}, c.hidden_size);
   v.field(Key{"moe_intermediate_size", "moe_inter_dim"}, c.moe_intermediate_size);
@@ -72,11 +75,11 @@ void visit_text_sizes(Config& c, Visitor& v) {
 template <typename Config, typename Visitor>
 void visit_text_experts(Config& c, Visitor& v) {
   v.field(Key{"n_routed_experts"}, c.n_routed_experts);
-  v.field(Key{"n_shared_experts", nullptr, kOptional}, c.n_shared_experts);
+  v.field(Key{"n_shared_experts"}, c.n_shared_experts);
   v.field(Key{"num_experts_per_tok", "n_activated_experts"}, c.num_experts_per_tok);
-  v.field(Key{"scoring_func", "score_func", kOptional}, c.scoring_func);
-  v.field(Key{"topk_method", nullptr, kOptional}, c.topk_method);
-  v.field(Key{"norm_topk_prob", nullptr, kOptional}, c.norm_topk_prob);
+  v.field(Key{"scoring_func", "score_func"}, c.scoring_func);
+  v.field(Key{"topk_method", nullptr, kNested}, c.topk_method);
+  v.field(Key{"norm_topk_prob", nullptr, kNested}, c.norm_topk_prob);
   v.field(Key{"routed_scaling_factor", "route_scale"}, c.routed_scaling_factor);
 }
 
@@ -129,7 +132,7 @@ void visit_text(Config& c, Visitor& v) {
 
 template <typename Config, typename Visitor>
 void visit_vision(Config& c, Visitor& v) {
-  v.field(Key{"model_type"}, c.model_type);
+  v.field(Key{"model_type", nullptr, kNested}, c.model_type);
   v.field(Key{"num_hidden_layers", "vision_n_layers"}, c.num_hidden_layers);
   v.field(Key{"hidden_size", "vision_dim"}, c.hidden_size);
   v.field(Key{"num_attention_heads", "vision_n_heads"}, c.num_attention_heads);
@@ -145,13 +148,13 @@ void visit_vision(Config& c, Visitor& v) {
 template <typename Config, typename Visitor>
 void visit_root(Config& c, Visitor& v) {
   v.field(Key{"architectures", nullptr, kOptional}, c.architectures);
-  v.field(Key{"model_type"}, c.model_type);
+  v.field(Key{"model_type", nullptr, kNested}, c.model_type);
   v.field(Key{"dtype", nullptr, kOptional}, c.dtype);
   v.field(Key{"transformers_version", nullptr, kOptional}, c.transformers_version);
-  v.field(Key{"bos_token_id", nullptr, kOptional}, c.bos_token_id);
-  v.field(Key{"eos_token_id", nullptr, kOptional}, c.eos_token_id);
-  v.field(Key{"pad_token_id", nullptr, kOptional}, c.pad_token_id);
-  v.field(Key{"image_token_id", nullptr, kOptional}, c.image_token_id);
+  v.field(Key{"bos_token_id", nullptr, kNested}, c.bos_token_id);
+  v.field(Key{"eos_token_id", nullptr, kNested}, c.eos_token_id);
+  v.field(Key{"pad_token_id", nullptr, kNested}, c.pad_token_id);
+  v.field(Key{"image_token_id", nullptr, kNested}, c.image_token_id);
   v.object("quantization_config", c.quantization_config,
            [](auto& quantization, auto& visitor) { visit_quantization(quantization, visitor); });
   v.object("text_config", c.text_config,

@@ -1,5 +1,6 @@
 // Reads a configuration from JSON, nested or flat. Unknown keys become warnings; a missing key, a
-// wrong type or a number out of range is an error. Nothing is defaulted that decides an output.
+// wrong type or a number out of range is an error. Nothing of the nested spelling is defaulted that
+// decides an output.
 
 #include <algorithm>
 #include <boost/json.hpp>
@@ -41,7 +42,7 @@ class Reader {
     const json::value* value = object_.if_contains(name);
     if (value != nullptr) {
       read(name, *value, member);
-    } else if (key.need == Need::kRequired && !optional_in_flat(key)) {
+    } else if (key.need == Need::kRequired || (key.need == Need::kNested && !flat_)) {
       fail(name, wanted(member), "nothing");
     }
   }
@@ -87,12 +88,6 @@ class Reader {
   const std::string& error() const { return error_; }
 
  private:
-  // The flat file has one namespace: model_type stands in it at most once, and block sizes never.
-  bool optional_in_flat(const Key& key) const {
-    const std::string_view name = key.name;
-    return flat_ && (name == "model_type" || name == "weight_block_size");
-  }
-
   static std::string wanted(const int64_t&) { return "an integer"; }
   static std::string wanted(const double&) { return "a number"; }
   static std::string wanted(const std::optional<double>&) { return "a number or null"; }

@@ -108,6 +108,22 @@ TEST(Config, WrongTypesAndMissingKeysNameTheKey) {
   EXPECT_EQ(error_of("[]"), "c.json: wanted a JSON object, found []");
 }
 
+TEST(Config, WhatDecidesAnOutputIsNeverDefaulted) {
+  const std::string json = config_to_json(plan("t12"));
+  for (const char* line :
+       {"  \"bos_token_id\": 0,\n", "  \"eos_token_id\": 1,\n", "  \"pad_token_id\": 2,\n",
+        "  \"image_token_id\": 255,\n", "    \"n_shared_experts\": 1,\n",
+        "    \"scoring_func\": \"sqrtsoftplus\",\n", "    \"norm_topk_prob\": true,\n",
+        "    \"topk_method\": \"noaux_tc\",\n", "    \"scale_fmt\": \"ue8m0\",\n",
+        "    \"model_type\": \"deepseek_v41_text\",\n"}) {
+    const std::string text = line;
+    const std::string key = text.substr(text.find('"') + 1, text.find("\":") - text.find('"') - 1);
+    EXPECT_NE(error_of(replaced(json, line, "")).find(key + ": wanted"), std::string::npos) << key;
+  }
+  EXPECT_EQ(error_of(replaced(json, ",\n    \"expert_dtype\": \"fp4\"", "")),
+            "c.json: quantization_config.expert_dtype: wanted a string, found nothing");
+}
+
 TEST(Config, AModelTypeIsComparedWhole) {
   EXPECT_EQ(error_of(replaced(config_to_json(plan("t12")), "\"deepseek_v41\"", "\"deepseek_v4\"")),
             "c.json: model_type: wanted \"deepseek_v41\", found \"deepseek_v4\"");

@@ -6,6 +6,7 @@
 
 #include "model/config.h"
 #include "model/engram_hash.h"
+#include "model/layer_plan.h"
 
 namespace fathom {
 namespace {
@@ -74,11 +75,6 @@ class Validator {
     return std::find(ids.begin(), ids.end(), id) != ids.end();
   }
   int64_t ratio(int64_t layer) const { return text_.compress_ratios[static_cast<size_t>(layer)]; }
-  static int64_t closest(const std::vector<int64_t>& ids, int64_t layer) {
-    int64_t found = -1;
-    for (const int64_t id : ids) found = id <= layer ? id : found;
-    return found;
-  }
 
   // A prefix of a model type is another model (spec/backbone.md 8, item 22).
   void identity() {
@@ -195,7 +191,7 @@ class Validator {
   // A reader has its source's ratio: both count entries of the same cache.
   void readers(int64_t layer, const std::string& kv_key) {
     if (ratio(layer) == 0) return;
-    const int64_t source = closest(text_.kv_source_layer_ids, layer);
+    const int64_t source = kv_source_of(text_, layer);
     if (!require(source >= 0, kv_key, "a source at or before layer " + show(layer),
                  text_.kv_source_layer_ids)) {
       return;
@@ -214,8 +210,8 @@ class Validator {
     if (!error_.empty()) return;
     for (const int64_t id : text_.index_source_layer_ids) {
       if (id <= source) continue;
-      const int64_t cache = closest(text_.kv_source_layer_ids, id);
-      require(cache == closest(text_.kv_source_layer_ids, source), key,
+      const int64_t cache = kv_source_of(text_, id);
+      require(cache == kv_source_of(text_, source), key,
               "the same kv source as index source " + show(id) + " after it", source);
       const int64_t reach = (text_.candidate_topk_blocks - 1) * text_.candidate_block_size + 1;
       require(text_.index_topk <= reach, "text_config.index_topk",

@@ -7,11 +7,9 @@ namespace fathom {
 namespace {
 
 // The closest id at or before the layer, or -1. Ids ascend.
-int closest(const std::vector<int64_t>& ids, int layer) {
-  int found = -1;
-  for (const int64_t id : ids) {
-    if (id <= layer) found = static_cast<int>(id);
-  }
+int64_t closest(const std::vector<int64_t>& ids, int64_t layer) {
+  int64_t found = -1;
+  for (const int64_t id : ids) found = id <= layer ? id : found;
   return found;
 }
 
@@ -38,8 +36,8 @@ LayerPlan plan_layer(const TextConfig& text, int layer) {
     plan.engram = static_cast<int>(engram - text.engram_layer_ids.begin());
   }
   if (plan.ratio == 0) return plan;
-  plan.kv_source = closest(text.kv_source_layer_ids, layer);
-  plan.index_source = closest(text.index_source_layer_ids, layer);
+  plan.kv_source = static_cast<int>(kv_source_of(text, layer));
+  plan.index_source = static_cast<int>(index_source_of(text, layer));
   plan.mode = plan.owns_kv()        ? CsaMode::kFull
               : plan.owns_indexer() ? CsaMode::kReindex
                                     : CsaMode::kReuse;
@@ -53,6 +51,14 @@ LayerPlan plan_layer(const TextConfig& text, int layer) {
 std::string id_text(int id) { return id < 0 ? "-" : std::to_string(id); }
 
 }  // namespace
+
+int64_t kv_source_of(const TextConfig& text, int64_t layer) {
+  return closest(text.kv_source_layer_ids, layer);
+}
+
+int64_t index_source_of(const TextConfig& text, int64_t layer) {
+  return closest(text.index_source_layer_ids, layer);
+}
 
 ModelPlan make_plan(const ModelConfig& config) {
   const TextConfig& text = config.text_config;

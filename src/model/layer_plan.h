@@ -51,6 +51,11 @@ struct ModelPlan {
   KvGeometry kv;
 };
 
+// The layer whose caches, or whose top-k list, a layer with global attention reads: the closest
+// source at or before it; -1 where there is none. Ids of sources ascend.
+int64_t kv_source_of(const TextConfig& text, int64_t layer);
+int64_t index_source_of(const TextConfig& text, int64_t layer);
+
 // The config must have passed validate_config.
 ModelPlan make_plan(const ModelConfig& config);
 
