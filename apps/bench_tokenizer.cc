@@ -50,7 +50,7 @@ Result<void> bench_tokenizer(const BenchOptions& options, BenchRows& rows) {
     double best = 1e30;
     for (int round = 0; round < 5; ++round) {
       const auto start = Clock::now();
-      ids = tokenizer.encode(text, AddedTokens::kMatch);
+      FATHOM_ASSIGN_OR_RETURN(ids, tokenizer.encode(text, AddedTokens::kMatch));
       best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
     }
     FATHOM_ASSIGN_OR_RETURN(const std::string back, tokenizer.decode_bytes(ids));

@@ -114,10 +114,11 @@ class EvalVerb final : public Verb {
   }
 
   // The documents of a set as one stream, an end token behind each, cut to --tokens.
-  std::vector<int32_t> stream_of(const HeldOutSet& set, const Session& session) const {
+  Result<std::vector<int32_t>> stream_of(const HeldOutSet& set, const Session& session) const {
     std::vector<int32_t> ids;
     for (const std::string& document : set.documents) {
-      const auto encoded = session.loaded.tokenizer->encode(document, AddedTokens::kIgnore);
+      FATHOM_ASSIGN_OR_RETURN(const std::vector<int32_t> encoded,
+                              session.loaded.tokenizer->encode(document, AddedTokens::kIgnore));
       ids.insert(ids.end(), encoded.begin(), encoded.end());
       ids.push_back(static_cast<int32_t>(session.loaded.model->config().eos_token_id));
       if (static_cast<int64_t>(ids.size()) > tokens_) break;
@@ -128,7 +129,8 @@ class EvalVerb final : public Verb {
 
   Result<Estimate> score(Session& session, const HeldOutSet& set, const std::string& what) {
     ProgressLine line(output_.show_progress(), what + " " + set.name, "tokens");
-    return bits_per_byte(*session.runner, *session.loaded.tokenizer, stream_of(set, session),
+    FATHOM_ASSIGN_OR_RETURN(const std::vector<int32_t> stream, stream_of(set, session));
+    return bits_per_byte(*session.runner, *session.loaded.tokenizer, stream,
                          {.window_tokens = window_,
                           .progress = [&](int64_t done, int64_t all) { line.update(done, all); }});
   }

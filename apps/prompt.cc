@@ -46,7 +46,8 @@ class PromptVerb final : public Verb {
     FATHOM_ASSIGN_OR_RETURN(const ChatRequest request, parse_chat_request(body));
     FATHOM_ASSIGN_OR_RETURN(const RenderedPrompt prompt, chat.render(request));
     if (json_) {
-      const auto ids = tokenizer.encode(prompt.text.text, prompt.text.markers);
+      FATHOM_ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
+                              tokenizer.encode(prompt.text.text, prompt.text.markers));
       print_json(json::object{{"prompt", prompt.text.text}, {"ids", json::value_from(ids)}});
     } else {
       std::cout << prompt.text.text << "\n" << std::flush;

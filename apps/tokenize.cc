@@ -58,7 +58,7 @@ class TokenizeVerb final : public Verb {
     return read_input(file_, kMaxInputBytes);
   }
 
-  std::vector<TokenId> encode(std::string_view text) const {
+  Result<std::vector<TokenId>> encode(std::string_view text) const {
     return tokenizer_->encode(text, plain_ ? AddedTokens::kIgnore : AddedTokens::kMatch);
   }
 
@@ -72,7 +72,7 @@ class TokenizeVerb final : public Verb {
       result = {{"ids", json::value_from(ids)}, {"text", decoded}};
       if (!json_) std::cout << decoded;
     } else {
-      const std::vector<TokenId> ids = encode(text);
+      FATHOM_ASSIGN_OR_RETURN(const std::vector<TokenId> ids, encode(text));
       result = {{"ids", json::value_from(ids)}, {"text", text}};
       for (size_t i = 0; !json_ && i < ids.size(); ++i) std::cout << (i == 0 ? "" : ",") << ids[i];
     }
@@ -109,7 +109,8 @@ class TokenizeVerb final : public Verb {
     json::object& object = value.get_object();
     if (const json::value* text = object.if_contains("text"); text != nullptr) {
       if (!text->is_string()) return invalid("text: wanted a string, found another value");
-      object["ids"] = json::value_from(encode(text->get_string()));
+      FATHOM_ASSIGN_OR_RETURN(const std::vector<TokenId> encoded, encode(text->get_string()));
+      object["ids"] = json::value_from(encoded);
     } else if (const json::value* ids = object.if_contains("ids"); ids != nullptr) {
       FATHOM_ASSIGN_OR_RETURN(const std::vector<TokenId> list, ids_of(*ids));
       FATHOM_ASSIGN_OR_RETURN(const std::string decoded, tokenizer_->decode(list));

@@ -47,7 +47,7 @@ Result<void> measure(const Tokenizer& tokenizer, int n_rounds, const std::string
   for (int round = 0; round < n_rounds; ++round) {
     const double start = cpu_seconds();
     for (size_t i = 0; i < documents.size(); ++i) {
-      encoded[i] = tokenizer.encode(documents[i], AddedTokens::kMatch);
+      FATHOM_ASSIGN_OR_RETURN(encoded[i], tokenizer.encode(documents[i], AddedTokens::kMatch));
     }
     best_s = std::min(best_s, cpu_seconds() - start);
   }

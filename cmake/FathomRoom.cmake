@@ -80,6 +80,7 @@ function(fathom_fuzzer source room)
   target_compile_definitions(${name} PRIVATE FATHOM_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   add_test(NAME ${name}.corpus
-           COMMAND ${name} -runs=0 -timeout=20 ${CMAKE_SOURCE_DIR}/tests/fuzz/${stem})
+           COMMAND ${name} -runs=0 -timeout=20 -malloc_limit_mb=256
+                   ${CMAKE_SOURCE_DIR}/tests/fuzz/${stem})
   set_tests_properties(${name}.corpus PROPERTIES LABELS fuzz TIMEOUT 600)
 endfunction()

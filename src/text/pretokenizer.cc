@@ -14,20 +14,18 @@ Result<Pretokenizer> Pretokenizer::create(const std::vector<std::string>& patter
   return pretokenizer;
 }
 
-void Pretokenizer::split_valid(std::string_view text, size_t base,
-                               std::vector<size_t>* ends) const {
-  if (released_) {
-    released_->split(text, base, ends);
-  } else {
-    regex_->split(text, base, ends);
-  }
+Result<void> Pretokenizer::split_valid(std::string_view text, size_t base,
+                                       std::vector<size_t>* ends) const {
+  if (!released_) return regex_->split(text, base, ends);
+  released_->split(text, base, ends);
+  return {};
 }
 
-void Pretokenizer::split(std::string_view text, std::vector<size_t>* ends) const {
+Result<void> Pretokenizer::split(std::string_view text, std::vector<size_t>* ends) const {
   size_t pos = 0;
   while (pos < text.size()) {
     const size_t valid = utf8_valid_prefix(text.substr(pos));
-    split_valid(text.substr(pos, valid), pos, ends);
+    FATHOM_RETURN_IF_ERROR(split_valid(text.substr(pos, valid), pos, ends));
     pos += valid;
     const size_t bad_begin = pos;
     while (pos < text.size()) {
@@ -37,6 +35,7 @@ void Pretokenizer::split(std::string_view text, std::vector<size_t>* ends) const
     }
     if (pos > bad_begin) ends->push_back(pos);
   }
+  return {};
 }
 
 }  // namespace fathom

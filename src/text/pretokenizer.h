@@ -23,10 +23,11 @@ class Pretokenizer {
   static Result<Pretokenizer> create(const std::vector<std::string>& patterns);
 
   // Appends to *ends the end of every piece of `text`. Pieces are not empty and cover the text.
-  void split(std::string_view text, std::vector<size_t>* ends) const;
+  // kExhausted as RegexSplit::split; then *ends is of no use.
+  Result<void> split(std::string_view text, std::vector<size_t>* ends) const;
 
  private:
-  void split_valid(std::string_view text, size_t base, std::vector<size_t>* ends) const;
+  Result<void> split_valid(std::string_view text, size_t base, std::vector<size_t>* ends) const;
 
   // One of the two.
   std::optional<RegexSplit> regex_;

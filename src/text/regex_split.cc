@@ -10,6 +10,15 @@
 #include "text/utf8.h"
 
 namespace fathom {
+namespace {
+
+std::string engine_message(int code) {
+  PCRE2_UCHAR reason[128];
+  pcre2_get_error_message(code, reason, sizeof(reason));
+  return reinterpret_cast<const char*>(reason);
+}
+
+}  // namespace
 
 struct RegexSplit::Program {
   struct FreeCode {
@@ -17,8 +26,9 @@ struct RegexSplit::Program {
   };
   std::unique_ptr<pcre2_code, FreeCode> code;
 
-  void split(std::string_view piece, size_t base, Matcher* matcher,
-             std::vector<size_t>* ends) const;
+  // kExhausted where the engine gives up.
+  Result<void> split(std::string_view piece, size_t base, Matcher* matcher,
+                     std::vector<size_t>* ends) const;
 };
 
 // What one call of split() needs of the engine.
@@ -26,6 +36,7 @@ struct RegexSplit::Matcher {
   // Steps of backtracking for one match: far above what the split of a sane pattern takes, and well
   // under a second.
   static constexpr uint32_t kStepsMax = 2'000'000;
+  static constexpr uint32_t kHeapKib = uint32_t{1} << 18;
   static constexpr size_t kJitStackBytes = size_t{1} << 20;
 
   Matcher()
@@ -35,6 +46,7 @@ struct RegexSplit::Matcher {
     FATHOM_CHECK(match != nullptr);
     FATHOM_CHECK(context != nullptr);
     pcre2_set_match_limit(context, kStepsMax);
+    pcre2_set_heap_limit(context, kHeapKib);
     if (stack != nullptr) pcre2_jit_stack_assign(context, nullptr, stack);
   }
   Matcher(const Matcher&) = delete;
@@ -43,6 +55,17 @@ struct RegexSplit::Matcher {
     pcre2_jit_stack_free(stack);
     pcre2_match_context_free(context);
     pcre2_match_data_free(match);
+  }
+
+  // As pcre2_match. Where compiled code runs out of its stack, the interpreter goes on, which has
+  // the heap; its matches are the same.
+  int find(const pcre2_code* code, std::string_view piece, size_t from) const {
+    const auto run = [&](uint32_t options) {
+      return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(piece.data()), piece.size(), from,
+                         options, match, context);
+    };
+    const int n = run(PCRE2_NO_UTF_CHECK);
+    return n == PCRE2_ERROR_JIT_STACKLIMIT ? run(PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT) : n;
   }
 
   pcre2_match_data* match;
@@ -72,27 +95,29 @@ Result<RegexSplit> RegexSplit::compile(const std::vector<std::string>& patterns)
         reinterpret_cast<PCRE2_SPTR>(rewritten->data()), rewritten->size(),
         PCRE2_UTF | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code_error, &offset, nullptr));
     if (program->code == nullptr) {
-      PCRE2_UCHAR reason[128];
-      pcre2_get_error_message(code_error, reason, sizeof(reason));
       return invalid(fmt::format("split pattern {}: {} does not compile: {}", i, quote(patterns[i]),
-                                 reinterpret_cast<const char*>(reason)));
+                                 engine_message(code_error)));
     }
-    // Where the JIT is not available the interpreter gives the same matches.
+    // Where compiled code is not available the interpreter gives the same matches.
     pcre2_jit_compile(program->code.get(), PCRE2_JIT_COMPLETE);
     programs.push_back(std::move(program));
   }
   return RegexSplit(std::move(programs));
 }
 
-void RegexSplit::Program::split(std::string_view piece, size_t base, Matcher* matcher,
-                                std::vector<size_t>* ends) const {
-  const auto* subject = reinterpret_cast<PCRE2_SPTR>(piece.data());
+Result<void> RegexSplit::Program::split(std::string_view piece, size_t base, Matcher* matcher,
+                                        std::vector<size_t>* ends) const {
   size_t done = 0;  // end of the last piece put out
   size_t from = 0;
   while (from < piece.size()) {
-    const int n = pcre2_match(code.get(), subject, piece.size(), from, PCRE2_NO_UTF_CHECK,
-                              matcher->match, matcher->context);
-    if (n < 0) break;
+    const int n = matcher->find(code.get(), piece, from);
+    if (n == PCRE2_ERROR_NOMATCH) break;
+    if (n < 0) {
+      return exhausted(
+          fmt::format("byte {} of the text: wanted a match or none within the bounds "
+                      "of backtracking, found: {}",
+                      base + from, engine_message(n)));
+    }
     const PCRE2_SIZE* found = pcre2_get_ovector_pointer(matcher->match);
     const size_t begin = found[0];
     const size_t end = found[1];
@@ -105,23 +130,29 @@ void RegexSplit::Program::split(std::string_view piece, size_t base, Matcher* ma
     if (end == begin && end == piece.size()) break;
   }
   if (done < piece.size()) ends->push_back(base + piece.size());
+  return {};
 }
 
-void RegexSplit::split(std::string_view text, size_t base, std::vector<size_t>* ends) const {
-  if (text.empty()) return;
+Result<void> RegexSplit::split(std::string_view text, size_t base,
+                               std::vector<size_t>* ends) const {
+  if (text.empty()) return {};
   std::vector<size_t> pieces{text.size()};
   std::vector<size_t> finer;
   Matcher matcher;
-  for (const auto& program : programs_) {
+  for (size_t i = 0; i < programs_.size(); ++i) {
     finer.clear();
     size_t begin = 0;
     for (const size_t end : pieces) {
-      program->split(text.substr(begin, end - begin), begin, &matcher, &finer);
+      const std::string_view piece = text.substr(begin, end - begin);
+      if (const auto done = programs_[i]->split(piece, begin, &matcher, &finer); !done) {
+        return exhausted(fmt::format("split pattern {}: {}", i, done.error().message));
+      }
       begin = end;
     }
     pieces.swap(finer);
   }
   for (const size_t end : pieces) ends->push_back(base + end);
+  return {};
 }
 
 }  // namespace fathom

@@ -24,9 +24,10 @@ class RegexSplit {
   ~RegexSplit();
 
   // Appends to *ends the end of every piece of `text`, which is well-formed UTF-8, each moved by
-  // `base`. Pieces are not empty and cover the text. Where the engine gives up on a pattern (its
-  // limit on backtracking), the rest of the piece in work stays whole.
-  void split(std::string_view text, size_t base, std::vector<size_t>* ends) const;
+  // `base`. Pieces are not empty and cover the text. kExhausted, with pattern and byte, where a
+  // pattern backtracks too much; then *ends is as before. What is split at all is split alike on
+  // every machine.
+  Result<void> split(std::string_view text, size_t base, std::vector<size_t>* ends) const;
 
  private:
   struct Matcher;

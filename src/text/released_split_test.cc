@@ -28,7 +28,7 @@ class ReleasedSplitTest : public testing::Test {
   }
   Ends by_regex(std::string_view text) const {
     Ends ends;
-    regex_.split(text, 0, &ends);
+    EXPECT_TRUE(regex_.split(text, 0, &ends));
     return ends;
   }
 
@@ -113,7 +113,7 @@ TEST(Pretokenizer, IllFormedRunsStandAlone) {
   const auto pretokenizer = Pretokenizer::create(ReleasedSplit::patterns());
   ASSERT_TRUE(pretokenizer);
   Ends ends;
-  pretokenizer->split("ab\xFF\xC3 cd\xE4\xB8", &ends);
+  ASSERT_TRUE(pretokenizer->split("ab\xFF\xC3 cd\xE4\xB8", &ends));
   EXPECT_EQ(ends, (Ends{2, 4, 7, 9}));
 }
 
@@ -121,7 +121,7 @@ TEST(RegexSplit, EmptyMatchesAndGapsKeepEveryByte) {
   const auto split = [](std::vector<std::string> patterns, std::string_view text) {
     const auto regex = RegexSplit::compile(patterns);
     Ends ends;
-    regex->split(text, 0, &ends);
+    EXPECT_TRUE(regex->split(text, 0, &ends));
     return ends;
   };
   EXPECT_EQ(split({"x*"}, "axxb"), (Ends{1, 3, 4}));
@@ -133,15 +133,36 @@ TEST(RegexSplit, EmptyMatchesAndGapsKeepEveryByte) {
             (Ends{2, 5}));
   EXPECT_EQ(split({}, "abc"), (Ends{3}));
   EXPECT_EQ(split({"a"}, ""), (Ends{}));
-  // Too much backtracking: the text stays whole.
-  const std::string many(40, 'a');
-  EXPECT_EQ(split({"(?:a|aa|aaa)+(?:a|aa)+(?:a|aaa)+$b"}, many), (Ends{40}));
+}
+
+TEST(RegexSplit, TooMuchBacktrackingIsAnErrorAndNotAnotherSplit) {
+  const auto regex = RegexSplit::compile({"b", "(?:a|aa|aaa)+(?:a|aa)+(?:a|aaa)+$c"});
+  ASSERT_TRUE(regex);
+  Ends ends = {7};
+  const auto done = regex->split("bb" + std::string(40, 'a'), 0, &ends);
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code, ErrorCode::kExhausted);
+  EXPECT_TRUE(done.error().message.starts_with("split pattern 1: byte 2 of the text: wanted a "))
+      << done.error().message;
+  EXPECT_EQ(ends, (Ends{7}));
+}
+
+// A million bytes of stack hold fewer steps back than this match takes; the heap holds them.
+TEST(RegexSplit, ALongMatchIsFoundWhereCompiledCodeHasNoStackLeft) {
+  std::string text;
+  for (int i = 0; i < 100000; ++i) text += "ab";
+  const auto regex = RegexSplit::compile({"(?:a|b)+"});
+  ASSERT_TRUE(regex);
+  Ends ends;
+  const auto done = regex->split(text + "c", 0, &ends);
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_EQ(ends, (Ends{200000, 200001}));
 }
 
 TEST(RegexSplit, ClassesAreUnicode16InsideAndOutsideBrackets) {
   const auto matches = [](const char* pattern, const char* text) {
     Ends ends;
-    RegexSplit::compile({pattern})->split(text, 0, &ends);
+    EXPECT_TRUE(RegexSplit::compile({pattern})->split(text, 0, &ends));
     return ends;
   };
   // U+1C89 is a letter since Unicode 16, so x stays with it.

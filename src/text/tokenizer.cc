@@ -54,24 +54,25 @@ Result<Tokenizer> Tokenizer::from_json(std::string_view json, std::string_view n
   return Tokenizer(std::move(parts));
 }
 
-void Tokenizer::encode_plain(std::string_view text, Work* work) const {
+Result<void> Tokenizer::encode_plain(std::string_view text, Work* work) const {
   work->ends.clear();
-  parts_->pretokenizer.split(text, &work->ends);
+  FATHOM_RETURN_IF_ERROR(parts_->pretokenizer.split(text, &work->ends));
   size_t begin = 0;
   for (const size_t end : work->ends) {
     parts_->bpe.encode(text.substr(begin, end - begin), &work->scratch, &work->ids);
     begin = end;
   }
+  return {};
 }
 
-std::vector<TokenId> Tokenizer::encode(std::string_view text, AddedTokens added) const {
+Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, AddedTokens added) const {
   if (added == AddedTokens::kIgnore) return encode(text, std::span<const ByteRange>{});
   const ByteRange whole{0, text.size()};
   return encode(text, std::span(&whole, 1));
 }
 
-std::vector<TokenId> Tokenizer::encode(std::string_view text,
-                                       std::span<const ByteRange> markers) const {
+Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text,
+                                               std::span<const ByteRange> markers) const {
   Work work;
   size_t plain_begin = 0;
   size_t checked = 0;
@@ -81,13 +82,14 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text,
     FATHOM_CHECK(range.end <= text.size());
     size_t from = range.begin;
     while (const auto match = parts_->matcher.find(text, from, range.end)) {
-      encode_plain(text.substr(plain_begin, match->range.begin - plain_begin), &work);
+      FATHOM_RETURN_IF_ERROR(
+          encode_plain(text.substr(plain_begin, match->range.begin - plain_begin), &work));
       work.ids.push_back(match->id);
       from = plain_begin = match->range.end;
     }
     checked = range.end;
   }
-  encode_plain(text.substr(plain_begin), &work);
+  FATHOM_RETURN_IF_ERROR(encode_plain(text.substr(plain_begin), &work));
   return std::move(work.ids);
 }
 

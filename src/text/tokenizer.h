@@ -39,13 +39,15 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // `text` is shorter than 2 GiB.
-  std::vector<TokenId> encode(std::string_view text, AddedTokens added) const;
+  // `text` is shorter than 2 GiB. kExhausted where a split pattern of the file backtracks too much
+  // (text/regex_split.h); never with the released patterns.
+  Result<std::vector<TokenId>> encode(std::string_view text, AddedTokens added) const;
 
   // Added tokens are matched only where they lie wholly inside one of `markers`, which ascend, do
   // not overlap and lie inside the text: what a chat renderer wrote itself. All else is plain text,
   // and a range border that is not the border of a matched token splits nothing.
-  std::vector<TokenId> encode(std::string_view text, std::span<const ByteRange> markers) const;
+  Result<std::vector<TokenId>> encode(std::string_view text,
+                                      std::span<const ByteRange> markers) const;
 
   // The bytes of all ids, put together. An id outside the vocabulary is an error.
   Result<std::string> decode_bytes(std::span<const TokenId> ids,
@@ -73,7 +75,7 @@ class Tokenizer {
   struct Work;
   explicit Tokenizer(std::unique_ptr<Parts> parts);
 
-  void encode_plain(std::string_view text, Work* work) const;
+  Result<void> encode_plain(std::string_view text, Work* work) const;
 
   std::unique_ptr<Parts> parts_;
 };

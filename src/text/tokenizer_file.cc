@@ -21,7 +21,7 @@ namespace json = boost::json;
 // The file in work: what later sections need to know of earlier ones.
 class Reader {
  public:
-  explicit Reader(JsonSource source) : source_(source) {}
+  Reader(JsonSource source, int64_t n_entries_max) : source_(source), id_max_(n_entries_max - 1) {}
 
   Result<void> read_vocabulary(const json::object& model);
   Result<void> read_added_tokens(const json::object& root);
@@ -47,15 +47,23 @@ class Reader {
                                                                     size_t index) const;
 
   JsonSource source_;
+  int64_t id_max_;
   TokenizerFile file_;
   const json::object* vocab_ = nullptr;  // model.vocab; its ids are checked
   std::vector<bool> taken_;              // by id
   std::vector<Origin> origin_;           // by id
 };
 
-// A file of n entries can only have ids below n without a hole; the bound keeps a wild id from
-// asking for memory before the hole is found.
-constexpr int64_t kIdMax = (int64_t{1} << 24) - 1;
+// Entries of both sections. A file of n entries can only have ids below n without a hole; the bound
+// keeps a wild id from asking for memory before the hole is found.
+int64_t count_entries(const json::object& root, const json::object& model) {
+  constexpr size_t kEntriesMax = size_t{1} << 24;
+  const json::value* vocab = model.if_contains("vocab");
+  const json::value* added = root.if_contains("added_tokens");
+  const size_t n_vocab = vocab != nullptr && vocab->is_object() ? vocab->get_object().size() : 0;
+  const size_t n_added = added != nullptr && added->is_array() ? added->get_array().size() : 0;
+  return static_cast<int64_t>(std::min(n_vocab + n_added, kEntriesMax));
+}
 
 TokenId Reader::find_entry(std::string_view symbols) const {
   const json::value* id = vocab_->if_contains(symbols);
@@ -85,8 +93,8 @@ Result<void> Reader::read_vocabulary(const json::object& model) {
     const std::string_view entry{item.key().data(), item.key().size()};
     const auto where = [&] { return "model.vocab[" + quote(entry) + "]"; };
     const int64_t* id = item.value().if_int64();
-    if (id == nullptr || *id < 0 || *id > kIdMax) {
-      return source_.integer(item.value(), where(), 0, kIdMax).error();
+    if (id == nullptr || *id < 0 || *id > id_max_) {
+      return source_.integer(item.value(), where(), 0, id_max_).error();
     }
     if (entry.empty()) {
       return source_.error(where(), "the entry is empty, wanted at least one symbol");
@@ -113,7 +121,7 @@ Result<void> Reader::read_vocabulary(const json::object& model) {
 Result<void> Reader::read_added_token(const json::value& value, size_t index) {
   const std::string where = fmt::format("added_tokens[{}]", index);
   FATHOM_ASSIGN_OR_RETURN(const json::object* token, source_.as_object(value, where));
-  FATHOM_ASSIGN_OR_RETURN(const int64_t id, source_.integer(*token, where, "id", 0, kIdMax));
+  FATHOM_ASSIGN_OR_RETURN(const int64_t id, source_.integer(*token, where, "id", 0, id_max_));
   FATHOM_ASSIGN_OR_RETURN(const std::string_view content, source_.string(*token, where, "content"));
   FATHOM_ASSIGN_OR_RETURN(const bool special, source_.boolean(*token, where, "special"));
   for (const std::string_view flag : {"single_word", "lstrip", "rstrip"}) {
@@ -260,7 +268,7 @@ Result<TokenizerFile> parse_tokenizer_file(std::string_view text, std::string_vi
   FATHOM_ASSIGN_OR_RETURN(const bool ignore_merges, check_supported(source, *root, *model));
   FATHOM_ASSIGN_OR_RETURN(auto patterns, read_split_patterns(source, *root));
 
-  Reader reader(source);
+  Reader reader(source, count_entries(*root, *model));
   FATHOM_RETURN_IF_ERROR(reader.read_vocabulary(*model));
   FATHOM_RETURN_IF_ERROR(reader.read_added_tokens(*root));
   FATHOM_RETURN_IF_ERROR(reader.check_ids());

@@ -51,7 +51,8 @@ Json render(const Json& body, const ChatTemplate& chat, const Tokenizer* tokeniz
                     {"json_mode", Json(settings.json_mode)}};
   if (tokenizer != nullptr) {
     JsonArray ids;
-    for (const TokenId id : tokenizer->encode(prompt->text.text, prompt->text.markers)) {
+    const auto encoded = tokenizer->encode(prompt->text.text, prompt->text.markers);
+    for (const TokenId id : encoded.value()) {
       ids.push_back(Json(int64_t{id}));
     }
     out.push_back({"ids", Json(std::move(ids))});

@@ -1,6 +1,7 @@
 // Goal: the engine is the reference's function. Method: `fathom check` on the stored cases of T12,
 // and the same with faults put in, which must be found.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -31,8 +32,8 @@ TEST(StoredCases, AllOfT12Agree) {
 
 // One bit of one weight of the last layer changes the logits: the comparison must notice.
 TEST(StoredCases, ADamagedWeightIsFound) {
-  const std::filesystem::path copy =
-      std::filesystem::path(testing::TempDir()) / "fathom_damaged_t12";
+  const std::filesystem::path copy = std::filesystem::path(testing::TempDir()) /
+                                     ("fathom_damaged_t12_" + std::to_string(::getpid()));
   std::filesystem::remove_all(copy);
   std::filesystem::create_directories(copy);
   for (const auto& entry : std::filesystem::directory_iterator(kModel)) {

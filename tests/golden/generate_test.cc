@@ -18,7 +18,7 @@ class Generate : public testing::Test {
     ops_ = std::move(*make_backend({}));
     runner_ = std::move(*Runner::make(*loaded_.model, *ops_, {.context = 48}));
     const auto ids =
-        loaded_.tokenizer->encode("The server reads the file and", AddedTokens::kIgnore);
+        *loaded_.tokenizer->encode("The server reads the file and", AddedTokens::kIgnore);
     prompt_.assign(ids.begin(), ids.end());
   }
 

@@ -27,8 +27,8 @@ fuzz_one() {
     dictionary=("-dict=$root/tests/fuzz/$1.dict")
   fi
   if ! (cd "$dir" && exec nice -n 15 "$program" -max_total_time=$((minutes * 60)) -timeout=20 \
-    -rss_limit_mb=2048 -print_final_stats=1 "${dictionary[@]}" corpus "$root/tests/fuzz/$1" \
-    >log 2>&1); then
+    -rss_limit_mb=2048 -malloc_limit_mb=256 -print_final_stats=1 "${dictionary[@]}" corpus \
+    "$root/tests/fuzz/$1" >log 2>&1); then
     : >"$dir/crashed"
   fi
 }

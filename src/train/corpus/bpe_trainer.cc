@@ -133,7 +133,7 @@ struct BpeTrainer::State {
     if (utf8_valid_prefix(text) < text.size())
       return invalid("tokenizer text: wanted UTF-8, found other bytes");
     std::vector<size_t> ends;
-    splitter.split(text, 0, &ends);
+    FATHOM_RETURN_IF_ERROR(splitter.split(text, 0, &ends));
     size_t begin = 0;
     for (size_t end : ends) {
       body(text.substr(begin, end - begin));

@@ -89,7 +89,7 @@ TEST(BpeTrainer, WritesAFileThatTheTokenizerReads) {
   EXPECT_EQ(tokenizer->added_token("<｜deepseek_image｜>"), 359);
   EXPECT_TRUE(tokenizer->is_special(2));
   EXPECT_FALSE(tokenizer->is_special(*tokenizer->added_token("<｜User｜>")));
-  const std::vector<TokenId> ids = tokenizer->encode(text, AddedTokens::kMatch);
+  const std::vector<TokenId> ids = *tokenizer->encode(text, AddedTokens::kMatch);
   EXPECT_EQ(*tokenizer->decode_bytes(ids), text);
   EXPECT_LT(ids.size(), text.size() / 2);
   for (size_t i = 0; i < model.merges.size(); ++i) {

@@ -30,7 +30,8 @@ void append_documents(const Tokenizer& tokenizer, const std::vector<std::string>
   pool.parallel_for(static_cast<int64_t>(texts.size()), 16, [&](int64_t begin, int64_t stop) {
     for (int64_t i = begin; i < stop; ++i) {
       std::vector<uint16_t>& ids = encoded[static_cast<size_t>(i)];
-      for (TokenId id : tokenizer.encode(texts[static_cast<size_t>(i)], AddedTokens::kIgnore)) {
+      const auto tokens = tokenizer.encode(texts[static_cast<size_t>(i)], AddedTokens::kIgnore);
+      for (const TokenId id : tokens.value()) {
         ids.push_back(static_cast<uint16_t>(id));
       }
       ids.push_back(static_cast<uint16_t>(*end));
@@ -52,7 +53,8 @@ std::vector<std::string> take_documents(const Tokenizer& tokenizer,
   for (const auto& [hash, index] : order) {
     if (tokens >= n_tokens) break;
     taken.push_back(texts[index]);
-    tokens += static_cast<int64_t>(tokenizer.encode(taken.back(), AddedTokens::kIgnore).size()) + 1;
+    tokens +=
+        static_cast<int64_t>(tokenizer.encode(taken.back(), AddedTokens::kIgnore)->size()) + 1;
   }
   return taken;
 }

@@ -142,7 +142,7 @@ class Writer {
   explicit Writer(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
   std::vector<TokenId> encode(std::string_view text) const {
-    return tokenizer_.encode(text, AddedTokens::kIgnore);
+    return *tokenizer_.encode(text, AddedTokens::kIgnore);
   }
 
   // A value is quoted where the form wants an expression and the value is a word.
@@ -242,7 +242,7 @@ Filler::Filler(const Tokenizer& tokenizer, const std::vector<std::string>& docum
     line_end_[static_cast<size_t>(id)] = !tokenizer.is_added(id) && bytes.ends_with('\n');
   }
   for (const std::string& document : documents) {
-    const std::vector<TokenId> ids = tokenizer.encode(document, AddedTokens::kIgnore);
+    const std::vector<TokenId> ids = *tokenizer.encode(document, AddedTokens::kIgnore);
     ids_.insert(ids_.end(), ids.begin(), ids.end());
   }
   for (size_t i = 0; i < ids_.size(); ++i) {

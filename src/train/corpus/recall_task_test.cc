@@ -132,7 +132,7 @@ TEST_F(RecallTest, NeedlesAreHeldOutAndFarFromTheAnswer) {
       EXPECT_TRUE(
           text.ends_with("Question: What is the pass code of the " + found.key + "?\nAnswer: "));
       const auto fact_tokens =
-          static_cast<int64_t>(tokenizer_.encode(fact, AddedTokens::kIgnore).size());
+          static_cast<int64_t>(tokenizer_.encode(fact, AddedTokens::kIgnore)->size());
       EXPECT_GE(1024 - 5 - found.fact_position - fact_tokens, 100);
       eighths.insert(static_cast<int>(found.fact_position * 8 / 1024));
     }

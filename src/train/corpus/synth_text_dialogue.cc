@@ -223,7 +223,7 @@ TokenRow encode_dialogue(const Tokenizer& tokenizer, const std::vector<DialogueP
     text += piece.text;
   }
   learned_until.push_back(text.size());
-  row.ids = tokenizer.encode(text, markers);
+  row.ids = *tokenizer.encode(text, markers);
   size_t at = 0, border = 0;
   for (TokenId id : row.ids) {
     while (border + 1 < learned_until.size() && at >= learned_until[border]) ++border;
