@@ -157,11 +157,46 @@ show_log() {
   say "$2 (whole log: $1)"
 }
 
-# As many compilers as there are processors, at most one for each 1.5 GiB of free memory.
+meminfo=/proc/meminfo
+cgroup_mount=/sys/fs/cgroup
+
+# group_free_kib: what the control group of a container leaves, version 2 or 1; nothing where
+# there is no limit. Pages of files count as free: the kernel drops them.
+group_free_kib() {
+  for names in "memory.max memory.current memory.stat" \
+    "memory/memory.limit_in_bytes memory/memory.usage_in_bytes memory/memory.stat"; do
+    # shellcheck disable=SC2086 # three words
+    set -- $names
+    limit=$(cat "$cgroup_mount/$1" 2>/dev/null || :)
+    used=$(cat "$cgroup_mount/$2" 2>/dev/null || :)
+    case "$limit$used" in '' | *[!0-9]*) continue ;; esac
+    cached=$(awk '/^(total_)?(in)?active_file / { n[$1] = $2 }
+      END { t = n["total_active_file"] + n["total_inactive_file"]
+            print t ? t : n["active_file"] + n["inactive_file"] }' "$cgroup_mount/$3" 2>/dev/null || echo 0)
+    awk -v limit="$limit" -v used="$used" -v cached="$cached" 'BEGIN {
+      held = used - cached; if (held < 0) held = 0
+      left = (limit + 0 > held) ? (limit - held) / 1024 : 0
+      printf "%.0f\n", left }'
+    return
+  done
+}
+
+# free_kib: the memory that a build may take; nothing where the system does not say.
+free_kib() {
+  { awk '/^MemAvailable:/ { print $2 }' "$meminfo" 2>/dev/null || :
+    group_free_kib; } | sort -n | head -n 1
+}
+
+# As many compilers as there are processors, at most one for each 1.5 GiB of free memory; one at
+# least.
 jobs() {
   cpus=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || printf 1)
-  free=$(awk '/^MemAvailable:/ { print int($2 / 1572864) }' /proc/meminfo 2>/dev/null || :)
-  if [ "${free:-0}" -ge 1 ] && [ "$free" -lt "$cpus" ]; then cpus=$free; fi
+  free=$(free_kib)
+  if [ -n "$free" ]; then
+    fit=$((free / 1572864))
+    if [ "$fit" -lt 1 ]; then fit=1; fi
+    if [ "$fit" -lt "$cpus" ]; then cpus=$fit; fi
+  fi
   printf '%s' "$cpus"
 }
 
