@@ -1,6 +1,7 @@
 #include "eval/selection.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <numeric>
 
@@ -42,7 +43,9 @@ struct SelectionProbe::Attention {
 
 void SelectionProbe::value(const std::string& name, const Tensor& tensor) {
   if (name.size() < 5 || name[0] != 'L') return;
-  const int layer = std::stoi(name.substr(1));
+  int layer = 0;
+  const char* end = name.data() + name.size();
+  if (std::from_chars(name.data() + 1, end, layer).ec != std::errc()) return;
   const std::string what = name.substr(4);
   if (what == "attn.topk_ids") {
     const LayerPlan& plan = model_.plan().layers[static_cast<size_t>(layer)];

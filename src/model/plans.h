@@ -1,8 +1,8 @@
 #pragma once
 
-// Named configurations: the released model, small ones for tests and training, and proxies of true
-// shape that fit one machine. Sources: spec/backbone.md 1.1 and 7 (released, t12),
-// spec/training.md 7 (n34, n12), spec/kernels.md 5.3 (p7, p165, r8).
+// Named configurations: the released model (spec/backbone.md 1.1), the tiny one of the reference
+// vectors (t12, spec/backbone.md 7), small ones that are trained here (n34, n12), and proxies of
+// the released shapes with fewer layers and experts that fit one machine (p7, r8, p165).
 
 #include <string>
 #include <string_view>

@@ -26,6 +26,7 @@ Complaints check_names(const Tree& tree);
 Complaints check_tests(const Tree& tree);  // none switched off or commented out
 
 // rules_files.cc
+Complaints check_citations(const Tree& tree);  // pages and reference data that a text names exist
 Complaints check_documents(const Tree& tree);  // one title each
 Complaints check_file_sizes(const Tree& tree);
 

@@ -1,3 +1,5 @@
+#include <regex>
+
 #include "rules.h"
 
 namespace fathom::tidy {
@@ -26,7 +28,47 @@ int count_titles(const std::string& text) {
   return titles;
 }
 
+// A file, or a folder that holds one.
+bool exists(const Tree& tree, const std::string& path) {
+  if (tree.has(path)) return true;
+  const std::string folder = ends_with(path, "/") ? path : path + "/";
+  const auto at = tree.files.lower_bound(folder);
+  return at != tree.files.end() && starts_with(at->first, folder);
+}
+
+// "spec/X.md" and "tests/golden/X" in a line, as paths from the root; names that go on as a pattern
+// or are put together in code end before.
+std::vector<std::string> citations(const std::string& line) {
+  static const std::regex kCitation(
+      R"((^|[^\w])((docs/)?spec/[\w-]+\.md|tests/golden/[\w./-]*)([*<{$])?)");
+  std::vector<std::string> paths;
+  const auto end = std::sregex_iterator();
+  for (auto it = std::sregex_iterator(line.begin(), line.end(), kCitation); it != end; ++it) {
+    std::string path = (*it)[2];
+    if ((*it)[4].matched) path.resize(path.rfind('/') + 1);
+    while (ends_with(path, ".")) path.pop_back();
+    paths.push_back(starts_with(path, "spec/") ? "docs/" + path : path);
+  }
+  return paths;
+}
+
 }  // namespace
+
+Complaints check_citations(const Tree& tree) {
+  Complaints found;
+  for (const auto& [path, file] : tree.files) {
+    if (is_data(path) || starts_with(path, "tests/tidy/")) continue;
+    int number = 0;
+    for (const std::string& line : lines_of(file.text)) {
+      ++number;
+      for (const std::string& cited : citations(line)) {
+        if (exists(tree, cited)) continue;
+        found.push_back({path, number, "citations", "there is no " + cited});
+      }
+    }
+  }
+  return found;
+}
 
 Complaints check_documents(const Tree& tree) {
   Complaints found;

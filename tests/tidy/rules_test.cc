@@ -85,6 +85,9 @@ TEST(LinkGraph, FollowsTheFloors) {
   };
   expect_one(linking("text", "fathom_tensor"), "text links fathom_tensor");
   expect_one(linking("base", "fathom_engine"), "base links fathom_engine");
+  expect_one(linking("engine", "fathom_train_data"), "engine links fathom_train_data");
+  EXPECT_TRUE(linking("train", "fathom_train_data").empty());
+  EXPECT_TRUE(linking("base", "fathom_tests fathom_test").empty());
   EXPECT_TRUE(linking("model", "fathom_ops fathom_checkpoint").empty());
 }
 
@@ -188,6 +191,10 @@ TEST(BannedWords, AreFoundInCodeAndOnlyThere) {
   EXPECT_TRUE(check("src/base/flags.cc", "const char* h = std::getenv(name);\n").empty());
   EXPECT_TRUE(check("src/base/a.cc", "// We never throw.\nconst char* s = \"throw\";\n").empty());
   EXPECT_TRUE(check("src/base/a.cc", "int operand = grand(1);\n").empty());
+  expect_one(check("src/base/a.cc", "int a = std::stoi(text);\n"), "numbers are read");
+  expect_one(check("apps/a.cc", "double a = std::stod(text);\n"), "numbers are read");
+  EXPECT_TRUE(check("src/base/a_test.cc", "int a = std::stoi(text);\n").empty());
+  EXPECT_TRUE(check("src/base/a.cc", "restore(a); history(b);\n").empty());
   expect_one(check("src/engine/a.cc", "worker.detach();\n"), "no detached thread");
   expect_one(check("src/train/corpus/a.cc", "worker.detach();\n"), "no detached thread");
   EXPECT_TRUE(check("src/train/a.cc", "const Tensor y = x.detach();\n").empty());
@@ -218,6 +225,20 @@ TEST(Tests, AreNotSwitchedOff) {
   expect_one(check("TEST(A, DISABLED_B) {}\n"), "switched off");
   expect_one(check("#if 0\n#endif\n"), "switched off");
   EXPECT_TRUE(check("TEST(A, B) {}  // A test of B.\n").empty());
+}
+
+TEST(Citations, NameWhatIsThere) {
+  const auto check = [](const std::string& text) {
+    return check_citations(tree_of({{"docs/spec/engram.md", "# E\n"},
+                                    {"tests/golden/ops/rope.safetensors", ""},
+                                    {"src/base/a.h", text}}));
+  };
+  expect_one(check("// Source: spec/engrams.md 3.\n"), "there is no docs/spec/engrams.md");
+  expect_one(check("// As tests/golden/ops/ropes.json.\n"), "no tests/golden/ops/ropes.json");
+  expect_one(check("root + \"/tests/golden/op/\" + name\n"), "no tests/golden/op/");
+  EXPECT_TRUE(check("// spec/engram.md 3; (docs/spec/engram.md)\n").empty());
+  EXPECT_TRUE(check("// tests/golden/ops/rope.safetensors, tests/golden/ops.\n").empty());
+  EXPECT_TRUE(check("// tests/golden, tests/golden/ops/*.safetensors\n").empty());
 }
 
 TEST(Documents, HaveOneTitle) {

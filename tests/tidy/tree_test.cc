@@ -36,6 +36,7 @@ TEST(Tree, KeepsFunctionsShort) { expect_none(check_functions(tree())); }
 TEST(Tree, UsesNoBannedWord) { expect_none(check_banned_words(tree())); }
 TEST(Tree, NamesThingsAlike) { expect_none(check_names(tree())); }
 TEST(Tree, SwitchesNoTestOff) { expect_none(check_tests(tree())); }
+TEST(Tree, NamesOnlyPagesThatExist) { expect_none(check_citations(tree())); }
 TEST(Tree, GivesEachDocumentOneTitle) { expect_none(check_documents(tree())); }
 TEST(Tree, KeepsFilesSmall) { expect_none(check_file_sizes(tree())); }
 

@@ -12,8 +12,7 @@ namespace fathom::cpu {
 
 // Bytes a second that all threads of the pool read from memory: one pass over a buffer far larger
 // than the caches, whose pages were written before; best of several. `bytes` is rounded down to
-// MiB. Source: spec/kernels.md 6.2 (fresh zero pages share one physical page and must not be
-// timed).
+// MiB. Fresh zero pages share one physical page and must not be timed.
 class ReadBandwidth {
  public:
   explicit ReadBandwidth(int64_t bytes);

@@ -3,6 +3,7 @@
 // sequence, with one thread and three, on every path: all bytes must be the same.
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -83,6 +84,16 @@ void expect_same(const std::vector<Cut>& cuts,
   }
 }
 
+// One seed a run, printed, so that what a run found can be repeated.
+uint64_t run_seed() {
+  static const uint64_t kSeed = [] {
+    const uint64_t seed = std::random_device()();
+    std::printf("words_test: seed %llu\n", static_cast<unsigned long long>(seed));
+    return seed;
+  }();
+  return kSeed;
+}
+
 std::vector<Cut> cuts_of(int64_t n) {
   return {{n}, Cut(static_cast<size_t>(n), 1), {1, n / 3, n - n / 3 - 1}};
 }
@@ -93,7 +104,7 @@ TEST(RowWords, MhcStepsDependOnTheirRowsAlone) {
     const int64_t D = 96;
     const int64_t n_mix = (2 + n) * n;
     expect_same(cuts_of(N), [&](Ops& ops, const Cut& cut) {
-      Data data(11);
+      Data data(run_seed() + 11);
       const Tensor residual = data.values(DType::kBf16, {N, n, D});
       const MhcSite site = {data.values(DType::kF32, {n_mix, n * D}, 0.1f),
                             data.values(DType::kF32, {3}), data.values(DType::kF32, {n_mix})};
@@ -133,7 +144,7 @@ TEST(RowWords, MhcStepsDependOnTheirRowsAlone) {
 }
 
 TEST(RowWords, MhcWithoutAStepLeavesItsOutputsAlone) {
-  Data data(12);
+  Data data(run_seed() + 12);
   auto ops = std::move(*make_backend({.n_threads = 1}));
   const Tensor residual = data.values(DType::kBf16, {2, 4, 32});
   Bytes before;
@@ -166,7 +177,7 @@ TEST(RowWords, NormRouteAndEngramDependOnTheirRowsAlone) {
   const int64_t D = 160;
   const int64_t C = 6;
   expect_same(cuts_of(N), [&](Ops& ops, const Cut& cut) {
-    Data data(13);
+    Data data(run_seed() + 13);
     const Tensor in = data.values(DType::kBf16, {N, D});
     const Tensor norm = data.values(DType::kBf16, {D});
     const Tensor gate = data.values(DType::kBf16, {24, D}, 0.1f);
@@ -283,7 +294,7 @@ class Layer {
       sequences.push_back({lengths[s], position(s), 0, 0});
     }
     const Rows rows(sequences);
-    Data data(1);
+    Data data(run_seed() + 1);
     Stream step(data, shape_, rows.n_rows());
     move_inputs(step, streams, rows);
     run(ops, data, step, rows);
@@ -400,7 +411,7 @@ Bytes result_of(const Stream& stream, const Layer& layer) {
 }
 
 Bytes run_alone(Ops& ops, const LayerShape& shape, const Cut& cut) {
-  Data data(5);
+  Data data(run_seed() + 5);
   Stream stream(data, shape, shape.tokens);
   Layer layer(shape, 2);
   for (const int64_t rows : cut) layer.step(ops, {&stream}, {rows});
@@ -424,7 +435,7 @@ TEST(AttentionWords, AnyCutOfAPromptGivesTheSameBytes) {
 TEST(AttentionWords, ASequenceDoesNotSeeItsNeighbour) {
   for (const LayerShape& shape : kShapes) {
     expect_same({{150}, {2, 60, 88}}, [&](Ops& ops, const Cut& cut) {
-      Data data(5);
+      Data data(run_seed() + 5);
       Stream stream(data, shape, shape.tokens);
       Stream other(data, shape, shape.tokens);
       Layer layer(shape, 2);
