@@ -23,9 +23,10 @@ int main(int argc, char** argv) {
   app.set_help_all_flag("--help-all", "Show the options of all verbs");
 
   std::vector<std::unique_ptr<fathom::Verb>> verbs;
-  for (auto* make : {fathom::make_run, fathom::make_chat, fathom::make_tokenize,
-                     fathom::make_prompt, fathom::make_inspect, fathom::make_synth,
-                     fathom::make_check, fathom::make_eval, fathom::make_bench}) {
+  for (auto* make :
+       {fathom::make_run, fathom::make_chat, fathom::make_tokenize, fathom::make_prompt,
+        fathom::make_inspect, fathom::make_synth, fathom::make_check, fathom::make_eval,
+        fathom::make_bench, fathom::make_train}) {
     verbs.push_back(make());
     CLI::App* verb = app.add_subcommand(verbs.back()->name(), verbs.back()->help());
     verb->get_formatter()->column_width(34);

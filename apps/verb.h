@@ -31,5 +31,6 @@ std::unique_ptr<Verb> make_prompt();
 std::unique_ptr<Verb> make_inspect();
 std::unique_ptr<Verb> make_synth();
 std::unique_ptr<Verb> make_bench();
+std::unique_ptr<Verb> make_train();
 
 }  // namespace fathom

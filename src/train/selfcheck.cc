@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
 #include <functional>
 #include <vector>
 
@@ -14,7 +13,6 @@
 #include "train/ops.h"
 #include "train/quant.h"
 #include "train/reference.h"
-#include "train/trainer.h"
 
 namespace fathom::train {
 
@@ -344,33 +342,9 @@ Result<void> selfcheck() {
   return {};
 }
 
-Result<void> speed_probe(const Recipe& recipe, const Dataset& data) {
-  for (const double length : recipe.lengths) {
-    for (const bool late : {false, true}) {
-      Recipe one = recipe;
-      one.lengths = {length};
-      one.length_until = {1.0};
-      one.steps = 1000;
-      one.log_every = 1000;
-      one.eval_every = 0;
-      one.dense_steps = 0;
-      one.simulate_from = late ? 0.0 : 2.0;
-      one.pool_from = late ? 0.0 : 2.0;
-      const std::string out = "/tmp/fathom-speed";
-      std::filesystem::remove_all(out);
-      FATHOM_ASSIGN_OR_RETURN(Dataset copy, Dataset::open(data.folder()));
-      FATHOM_ASSIGN_OR_RETURN(const auto trainer,
-                              Trainer::create(one, std::move(copy), out, kGpu, ParamTypes{}));
-      const double ms = timed([&] { trainer->one_step(); }, 4);
-      std::printf("T %5.0f %-18s %.1f ms a step, %.0f K tokens/s\n", length,
-                  late ? "pool + simulated" : "top-k + KL", ms,
-                  static_cast<double>(recipe.batch_tokens) / ms);
-      std::fflush(stdout);
-    }
-  }
+void word_speeds(const Recipe& recipe) {
   std::printf("words, forward + backward, T 512:\n");
   time_words(recipe.batch_tokens, 512);
-  return {};
 }
 
 }  // namespace fathom::train

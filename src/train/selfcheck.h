@@ -1,8 +1,8 @@
 #pragma once
 
-// Checks of the fused kernels on a GPU, and the speed probe.
+// Checks of the fused kernels on a GPU, and the speed of single words.
 
-#include "train/data.h"
+#include "base/result.h"
 #include "train/recipe.h"
 
 namespace fathom::train {
@@ -11,7 +11,7 @@ namespace fathom::train {
 // one line a word and fails if any is apart by more than bf16 rounding explains.
 Result<void> selfcheck();
 
-// Tokens a second of whole training steps at each length of the recipe, and device time by part.
-Result<void> speed_probe(const Recipe& recipe, const Dataset& data);
+// Prints the time of each word at the size of the recipe's step.
+void word_speeds(const Recipe& recipe);
 
 }  // namespace fathom::train

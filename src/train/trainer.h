@@ -29,8 +29,11 @@ class Trainer {
                                                  const std::string& out, const at::Device& device,
                                                  ParamTypes types);
 
-  // Trains until the schedule ends or `limit` seconds of wall time have passed.
+  // Trains until the schedule ends or `limit` seconds of wall time have passed. Logs go to standard
+  // error and to log.csv and eval.csv in `out`.
   Result<void> run(double limit);
+  // Called after each step of run() with the part of the schedule that is done.
+  void watch(std::function<void(double progress)> watcher) { watcher_ = std::move(watcher); }
   bool finished() const { return progress() >= 1; }
 
   void one_step();
@@ -44,6 +47,8 @@ class Trainer {
   Model& model() { return *model_; }
   int64_t step() const { return step_; }
   double last_loss() const { return loss_; }
+  // Over all steps, restarts included.
+  double tokens_per_s() const { return clock_ > 0 ? static_cast<double>(tokens_) / clock_ : 0; }
 
  private:
   Trainer(const Recipe& recipe, Dataset data, std::string out);
@@ -68,6 +73,7 @@ class Trainer {
   int64_t tokens_ = 0, skipped_ = 0;
   double log_clock_ = 0;
   int64_t log_tokens_ = 0;
+  std::function<void(double)> watcher_;
 };
 
 }  // namespace fathom::train

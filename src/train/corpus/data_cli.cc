@@ -128,8 +128,9 @@ Result<void> shards_job(const Flags& flags) {
 Result<void> run_data_job(const std::vector<std::string>& args) {
   if (args.empty()) return invalid("data: wanted corpus, tokenizer or shards, found nothing");
   Flags flags;
-  for (size_t i = 1; i + 1 < args.size(); i += 2) {
+  for (size_t i = 1; i < args.size(); i += 2) {
     if (args[i].rfind("--", 0) != 0) return invalid("data: wanted --NAME VALUE, found " + args[i]);
+    if (i + 1 == args.size()) return invalid(args[i] + ": wanted a value, found none");
     flags[args[i].substr(2)] = args[i + 1];
   }
   if (args[0] == "corpus") return corpus_job(flags);
