@@ -202,6 +202,7 @@ void Model::select(State& s, const LayerPlan& plan, const Query& query) {
   const double factor = 1.0 / std::sqrt(static_cast<double>(config_.index_head_dim)) /
                         std::sqrt(static_cast<double>(config_.index_n_heads));
   const Tensor w = apply_weight(query.x.detach(), weight("indexer.weights_proj")) * factor;
+  show("attn.index_q", q);
   const bool opens_pool = numerics_.pool && plan.pool == PoolUse::kSource;
   const SelectShape shape{s.length, plan.ratio, config_.index_topk,
                           opens_pool ? config_.candidate_topk_blocks : 0,
@@ -218,6 +219,9 @@ void Model::select(State& s, const LayerPlan& plan, const Query& query) {
   }
   if (tap_ && s.selected.defined()) {
     show("attn.selected", selection_bits(s.selected, source.count));
+  }
+  if (tap_ && opens_pool && s.pool.defined()) {
+    show("attn.pool", selection_bits(s.pool, source.count));
   }
   if (learn) {
     const Tensor rows = sampled(q, s.batch);

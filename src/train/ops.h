@@ -14,6 +14,10 @@ using at::Tensor;
 // Forces the ATen form on a GPU too (self-check).
 void set_reference_ops(bool on);
 
+// Sums of the linear words of bf16 tensors on a CPU in fp64: another legal order of the same sums,
+// whose effect measures what is open (parity).
+void set_wide_sums(bool on);
+
 // bf16 -> fp32; fp32 and double stay.
 Tensor widen(const Tensor& x);
 

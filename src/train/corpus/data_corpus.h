@@ -2,7 +2,7 @@
 
 // The text of a training corpus, from unpacked distribution packages. A recipe names the packages;
 // the builder reads their files, keeps what is permissive, readable and new, and returns documents
-// in a fixed order. Same packages and recipe, same bytes.
+// in a fixed order. Same packages and recipe, same bytes (docs/design/train.md).
 
 #include <cstdint>
 #include <string>

@@ -1,8 +1,8 @@
 #pragma once
 
 // Synthetic recall: facts hidden in real text, and questions about them further on. Teaches (train
-// split) and measures (held-out split) retrieval through the index. Everything follows from the
-// seed and the filler.
+// split) and measures (held-out split) retrieval through the index (docs/design/train.md,
+// "The recall task"). Everything follows from the seed and the filler.
 //
 // The splits are disjoint in keys and in values: a key (two words) and a number belong to one split
 // each, decided by a hash. The question forms are common to both.
