@@ -1,5 +1,6 @@
 #!/bin/bash
 # The trainer on a GPU machine that has nothing but CUDA, cmake, ninja and torch's Python package.
+# The lower rooms come as archives, made before by bench/device/rooms.sh (ROOMS).
 #   train.sh STEP...       steps: unpack build check speed train eval export
 # from the repository root. Variables: DATA (folder with index.json and streams, or .tar.xz of
 # them), WORK (build and run folder on local disk, kept between calls), LIMIT (seconds of wall time
@@ -8,6 +9,7 @@ set -euo pipefail
 DATA=${DATA:?folder with index.json}
 WORK=${WORK:-/tmp/fathom}
 OUT=${OUT:-$WORK/out}
+ROOMS=${ROOMS:-$PWD/build/rooms}
 LIMIT=${LIMIT:-400}
 RECIPE=${RECIPE:-recipes/n34/recipe.toml}
 train=$WORK/build/fathom-train
@@ -19,6 +21,7 @@ build() {
   local prefix
   prefix=$(python3 -c 'import torch; print(torch.utils.cmake_prefix_path)')
   cmake -S src/train -B "$WORK/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" \
+    -DFATHOM_ROOMS_DIR="$ROOMS" \
     -DFATHOM_TRAIN_GPU=ON -DTORCH_CUDA_ARCH_LIST=9.0a > "$WORK/configure.log" 2>&1 ||
     { tail -40 "$WORK/configure.log"; return 1; }
   cmake --build "$WORK/build" > "$WORK/build.log" 2>&1 ||
@@ -49,7 +52,8 @@ for step in "$@"; do
     # These two report and let the later steps go on.
     check) $train selfcheck 2>&1 | tee "$OUT/selfcheck.log" || say "check FAILED" ;;
     speed)
-      $train speed --recipe "$RECIPE" --data "$WORK/data" 2>&1 | tee "$OUT/speed.log" ||
+      $train speed --recipe "$RECIPE" --data "$WORK/data" --out "$WORK/speed" 2>&1 \
+        | tee "$OUT/speed.log" ||
         say "speed FAILED" ;;
     train)
       $train run --recipe "$RECIPE" --data "$WORK/data" --out "$WORK/run" --limit "$LIMIT" 2>&1 |
@@ -59,6 +63,7 @@ for step in "$@"; do
       $train eval --recipe "$RECIPE" --data "$WORK/data" --out "$WORK/run" 2>&1 |
         tee -a "$WORK/train.log" ;;
     export)
+      rm -rf "$WORK/model"
       $train export --recipe "$RECIPE" --data "$WORK/data" --out "$WORK/run" --model "$WORK/model"
       cp "$WORK"/model/* "$OUT/"
       cat "$WORK/train.log" "$WORK/run/log.csv" "$WORK/run/eval.csv" > "$OUT/train.log" ;;

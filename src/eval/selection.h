@@ -1,7 +1,7 @@
 #pragma once
 
 // Probes that replace the indexer's selection while a window of text is computed in one step, to
-// tell what the selection is worth:
+// tell what the selection is worth (docs/design/train.md):
 //   recent: the last index_topk visible entries;
 //   oracle: the index_topk entries with the most attention of the layer itself, summed over heads,
 //           where the attention is over the window and all visible entries.
