@@ -172,7 +172,8 @@ group_free_kib() {
     case "$limit$used" in '' | *[!0-9]*) continue ;; esac
     cached=$(awk '/^(total_)?(in)?active_file / { n[$1] = $2 }
       END { t = n["total_active_file"] + n["total_inactive_file"]
-            print t ? t : n["active_file"] + n["inactive_file"] }' "$cgroup_mount/$3" 2>/dev/null || echo 0)
+            print t ? t : n["active_file"] + n["inactive_file"] }' \
+      "$cgroup_mount/$3" 2>/dev/null || echo 0)
     awk -v limit="$limit" -v used="$used" -v cached="$cached" 'BEGIN {
       held = used - cached; if (held < 0) held = 0
       left = (limit + 0 > held) ? (limit - held) / 1024 : 0

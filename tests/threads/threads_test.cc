@@ -63,7 +63,8 @@ TEST(Threads, ShareATokenizer) {
   for (std::string& own : came_back) {
     threads.emplace_back([&] {
       for (int i = 0; i < 20; ++i)
-        own += tokenizer->decode_bytes(tokenizer->encode(text, AddedTokens::kMatch)).value();
+        own +=
+            tokenizer->decode_bytes(tokenizer->encode(text, AddedTokens::kMatch).value()).value();
     });
   }
   for (std::thread& thread : threads) thread.join();

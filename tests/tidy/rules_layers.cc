@@ -124,6 +124,7 @@ std::optional<std::string> third_party_complaint(const Tree& tree, const std::st
   }
   if (include.quoted || !is_header(path) || room_of(path).empty()) return std::nullopt;
   if (is_standard_header(name) || may_show_libraries(tree, path)) return std::nullopt;
+  if (ends_with(path, "_testing.h")) return std::nullopt;  // fixtures, for tests of any room
   return "a public header shows the standard library only, found " + name;
 }
 
