@@ -498,7 +498,8 @@ Result<CaseReport> check_cases(const std::string& path, Ops& ops, const CaseOpti
         name.ends_with("_fp32score") ? IndexScores::kF32 : IndexScores::kBf16;
     FATHOM_ASSIGN_OR_RETURN(
         const LoadedModel loaded,
-        load_model(path, {.model = {.index_scores = scores}, .need_tokenizer = false}));
+        load_model(path, {.model = {.index_scores = scores, .memory = &ops.memory()},
+                          .need_tokenizer = false}));
     FATHOM_ASSIGN_OR_RETURN(const Checkpoint stored, Checkpoint::open(file));
     const size_t n_problems = report.problems.size();
     CaseRun run({name, stored, bounds}, *loaded.model, ops, report);

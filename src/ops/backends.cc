@@ -7,6 +7,10 @@
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/machine.h"
 
+#ifdef FATHOM_WITH_CUDA
+#include "ops/cuda/cuda_ops.h"
+#endif
+
 namespace fathom {
 
 namespace {
@@ -26,9 +30,36 @@ Result<CpuPath> checked_path(const BackendOptions& options) {
   return path;
 }
 
+#ifdef FATHOM_WITH_CUDA
+
+Result<std::unique_ptr<Ops>> make_cuda() {
+  FATHOM_ASSIGN_OR_RETURN(std::unique_ptr<cuda::Memory> memory, cuda::Memory::open());
+  return std::unique_ptr<Ops>(std::make_unique<CudaOps>(std::move(memory)));
+}
+
+void add_cuda(std::vector<std::string>& names) {
+  if (const auto gpu = cuda::find_gpu()) names.push_back("cuda (" + gpu->name + ")");
+}
+
+#else
+
+Result<std::unique_ptr<Ops>> make_cuda() {
+  return not_found(
+      "cuda: this program was built without the CUDA backend; ./fathom builds it where nvcc is in "
+      "the search path");
+}
+
+void add_cuda(std::vector<std::string>&) {}
+
+#endif
+
 }  // namespace
 
 Result<std::unique_ptr<Ops>> make_backend(const BackendOptions& options) {
+  if (options.kind != BackendKind::kCpu) {
+    Result<std::unique_ptr<Ops>> ops = make_cuda();
+    if (ops || options.kind == BackendKind::kCuda) return ops;
+  }
   FATHOM_ASSIGN_OR_RETURN(const CpuPath path, checked_path(options));
   FATHOM_ASSIGN_OR_RETURN(ThreadPool pool, ThreadPool::make(options.n_threads));
   return std::unique_ptr<Ops>(std::make_unique<CpuOps>(std::move(pool), path));
@@ -54,6 +85,7 @@ Result<MachineBounds> measure_machine(const BackendOptions& options, double seco
 
 std::vector<std::string> available_backends() {
   std::vector<std::string> names;
+  add_cuda(names);
   for (const CpuPath path : {CpuPath::kAvx512, CpuPath::kAvx2, CpuPath::kScalar}) {
     if (cpu::resolve_path(path) == path) names.push_back(cpu_name(path));
   }

@@ -11,21 +11,24 @@
 
 namespace fathom {
 
-enum class BackendKind : uint8_t { kAuto, kCpu };
+// kAuto: the GPU where this build and this machine have one, otherwise the CPU. All give the same
+// bits.
+enum class BackendKind : uint8_t { kAuto, kCpu, kCuda };
 
 // Which instructions the CPU bodies may use. All paths give the same bits.
 enum class CpuPath : uint8_t { kBest, kScalar, kAvx2, kAvx512 };
 
 struct BackendOptions {
-  BackendKind kind = BackendKind::kAuto;
+  BackendKind kind = BackendKind::kCpu;
   int n_threads = 0;  // 0: one for each hardware thread
   CpuPath cpu_path = CpuPath::kBest;
 };
 
-// Refuses a path that the machine does not have; kExhausted where it does not give the threads.
+// Refuses a path or a GPU that the machine does not have; kExhausted where it does not give the
+// threads. Tensors of the words lie in the memory() of what this returns.
 Result<std::unique_ptr<Ops>> make_backend(const BackendOptions& options);
 
-// "cpu (avx2)", ...: the best path first.
+// "cuda (NVIDIA H200)", "cpu (avx2)", ...: the best first.
 std::vector<std::string> available_backends();
 
 // What the machine gives at best, measured now: the bounds beside which speeds are put.
@@ -38,7 +41,8 @@ struct MachineBounds {
   double fma_per_s_one_thread = 0;
 };
 
-// Refuses what make_backend refuses. Takes about `seconds` and 512 MiB.
+// The CPU's, whatever the kind. Refuses what make_backend refuses. Takes about `seconds` and 512
+// MiB.
 Result<MachineBounds> measure_machine(const BackendOptions& options, double seconds);
 
 }  // namespace fathom

@@ -1,0 +1,79 @@
+#pragma once
+
+// CudaOps: every word on the stream of one GPU, bit for bit what ops/cpu computes: the same
+// summation trees, functions and rounding (docs/design/cuda.md). Words return before the GPU is
+// done; memory().sync() tells whether they succeeded. Tensors lie in memory(), but for what
+// ops/words.h has on the host: Rows, block lists and slots, lists of rows, experts' descriptions.
+
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ops/cuda/memory.h"
+#include "ops/cuda/product.h"
+#include "ops/cuda/tables.h"
+#include "ops/ops.h"
+
+namespace fathom {
+
+namespace cuda {
+struct CompressKernelArgs;
+struct ExpertPass;
+struct IndexKernelArgs;
+}  // namespace cuda
+
+class CudaOps final : public Ops {
+ public:
+  explicit CudaOps(std::unique_ptr<cuda::Memory> memory);
+  ~CudaOps() override;
+
+  DeviceMemory& memory() override { return *memory_; }
+  cuda::Memory& gpu() { return *memory_; }
+
+ protected:
+  void do_rope(const RopeArgs& args) override;
+  void do_embed(const EmbedArgs& args) override;
+  void do_gather_rows(const GatherRowsArgs& args) override;
+  void do_mhc_step(const MhcStepArgs& args) override;
+  void do_rms_norm(const RmsNormArgs& args) override;
+  void do_linear(const LinearArgs& args) override;
+  void do_grouped_linear(const GroupedLinearArgs& args) override;
+  void do_window_kv(const WindowKvArgs& args) override;
+  void do_window_commit(const WindowCommitArgs& args) override;
+  void do_compress(const CompressArgs& args) override;
+  void do_index_select(const IndexSelectArgs& args) override;
+  void do_attend(const AttendArgs& args) override;
+  void do_route(const RouteArgs& args) override;
+  void do_experts(const ExpertsArgs& args) override;
+  void do_engram_gather(const EngramGatherArgs& args) override;
+  void do_engram_mix(const EngramMixArgs& args) override;
+
+ private:
+  // The pointers of all experts of a layer, on the device.
+  struct ExpertTable {
+    std::vector<cuda::WeightPointers> host;
+    Buffer device;
+  };
+  const cuda::WeightPointers* expert_table(std::span<const ExpertWeights> experts);
+
+  // Names the word in which a launch failed, and shows what a probe asks for.
+  void done(const char* word) { memory_->check(cudaGetLastError(), word); }
+  Tensor made(void* data, DType dtype, std::initializer_list<int64_t> shape) const;
+  // n ids on the device, in scratch place `place`.
+  const int64_t* staged(size_t place, std::span<const int64_t> values);
+  cudaStream_t stream() const { return memory_->stream(); }
+
+  void compress_entries(const CompressArgs& args, cuda::CompressKernelArgs& kernel);
+  void select_pieces(const IndexSelectArgs& args, cuda::IndexKernelArgs& kernel);
+  void show_scores(const IndexSelectArgs& args, const float* scores, int64_t stride);
+  void run_experts(const cuda::ExpertPass& pass, float limit);
+
+  std::unique_ptr<cuda::Memory> memory_;
+  cuda::Scratch scratch_;
+  cuda::StepTables tables_;
+  std::map<const void*, ExpertTable> expert_tables_;
+};
+
+}  // namespace fathom

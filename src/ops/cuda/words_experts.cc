@@ -1,0 +1,255 @@
+#include <cstring>
+
+#include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/experts.h"
+#include "ops/cuda/route.h"
+
+// The router and the experts.
+
+namespace fathom {
+namespace {
+
+// Places in Scratch.
+constexpr size_t kRouteScores = 0;
+constexpr size_t kSlots = 0;
+constexpr size_t kPairs = 1;
+constexpr size_t kHidden = 2;
+constexpr size_t kCodes = 3;
+constexpr size_t kRouted = 4;
+constexpr size_t kShared = 5;
+
+uint16_t* bf16(const Tensor& t) { return static_cast<uint16_t*>(t.data); }
+float* f32(const Tensor& t) { return static_cast<float*>(t.data); }
+
+bool takes_a8(const Weight& w) {
+  return w.format == WeightFormat::kFp8Block32 || w.format == WeightFormat::kFp4Row32;
+}
+
+cuda::WeightPointers pointers(const Weight& w) {
+  return {w.data.data, static_cast<const uint8_t*>(w.scale.data)};
+}
+
+// w1 of an expert, standing for all of a table.
+bool alike(const Weight& a, const Weight& b) {
+  return a.format == b.format && a.data.stride[0] == b.data.stride[0] && a.out() == b.out();
+}
+
+// Choices of all rows, ordered by expert; one piece of memory.
+struct Slots {
+  int32_t* row = nullptr;          // [n]
+  int32_t* of = nullptr;           // [N, k]
+  float* weight = nullptr;         // [n]
+  cuda::RowTile* tiles = nullptr;  // [n_tiles]
+  int64_t n = 0;
+  int64_t n_tiles = 0;
+
+  static int64_t words(int64_t n, int64_t n_tiles) { return 3 * n + 3 * n_tiles; }
+  Slots(int32_t* memory, int64_t n_slots, int64_t tile_count)
+      : row(memory),
+        of(memory + n_slots),
+        weight(reinterpret_cast<float*>(memory + 2 * n_slots)),
+        tiles(reinterpret_cast<cuda::RowTile*>(memory + 3 * n_slots)),
+        n(n_slots),
+        n_tiles(tile_count) {}
+};
+
+void group(const ExpertsArgs& args, const Slots& slots, cudaStream_t stream) {
+  cuda::launch_group({.slot_row = slots.row,
+                      .slot_of = slots.of,
+                      .slot_weight = slots.weight,
+                      .tiles = slots.tiles,
+                      .ids = static_cast<const int32_t*>(args.ids.data),
+                      .weights = f32(args.weights),
+                      .id_stride = args.ids.stride[0],
+                      .weight_stride = args.weights.stride[0],
+                      .n_rows = args.x.n_rows(),
+                      .k = args.ids.dim(1),
+                      .n_experts = static_cast<int64_t>(args.experts.size()),
+                      .max_tiles = slots.n_tiles},
+                     stream);
+}
+
+}  // namespace
+
+void CudaOps::do_route(const RouteArgs& args) {
+  const int64_t n_rows = args.x.n_rows();
+  const int64_t n_experts = args.gate.out();
+  if (n_rows == 0) return;
+  auto* scores = scratch_.get<float>(kRouteScores, n_rows * n_experts);
+  if (memory_->failed()) return;
+  cuda::launch_product({.out = scores,
+                        .out_stride = n_experts,
+                        .x = cuda::product_rows(args.x),
+                        .w = cuda::product_weight(args.gate),
+                        .n_rows = n_rows,
+                        .n_out = n_experts,
+                        .in = args.gate.in()},
+                       stream());
+  cuda::launch_sqrt_softplus(scores, n_rows * n_experts, stream());
+  show("moe.scores", made(scores, DType::kF32, {n_rows, n_experts}));
+  cuda::launch_route({.ids = static_cast<int32_t*>(args.ids.data),
+                      .weights = f32(args.weights),
+                      .id_stride = args.ids.stride[0],
+                      .weight_stride = args.weights.stride[0],
+                      .scores = scores,
+                      .bias = f32(args.bias),
+                      .bias_image = f32(args.bias_image),
+                      .image_mask = static_cast<const uint8_t*>(args.image_mask.data),
+                      .n_rows = n_rows,
+                      .n_experts = n_experts,
+                      .k = args.ids.dim(1),
+                      .scale = args.scale},
+                     stream());
+  show("moe.ids", args.ids);
+  show("moe.weights", args.weights);
+  done("route");
+}
+
+const cuda::WeightPointers* CudaOps::expert_table(std::span<const ExpertWeights> experts) {
+  std::vector<cuda::WeightPointers> host;
+  host.reserve(3 * experts.size());
+  for (const ExpertWeights& e : experts) {
+    FATHOM_CHECK(alike(e.w1, experts[0].w1) && alike(e.w3, experts[0].w1));
+    FATHOM_CHECK(alike(e.w2, experts[0].w2));
+    host.insert(host.end(), {pointers(e.w1), pointers(e.w3), pointers(e.w2)});
+  }
+  const auto n_bytes = static_cast<int64_t>(host.size() * sizeof(host[0]));
+  ExpertTable& table = expert_tables_[experts.data()];
+  const bool known = table.host.size() == host.size() &&
+                     std::memcmp(table.host.data(), host.data(), static_cast<size_t>(n_bytes)) == 0;
+  if (known) return reinterpret_cast<const cuda::WeightPointers*>(table.device.data());
+  memory_->check(cudaStreamSynchronize(stream()), "experts");
+  Result<Buffer> device = memory_->allocate(n_bytes, "table of experts");
+  if (!device) {
+    memory_->fail(device.error());
+    return nullptr;
+  }
+  table.device = std::move(*device);
+  table.host = std::move(host);
+  memory_->write(table.device.data(), table.host.data(), n_bytes);
+  return reinterpret_cast<const cuda::WeightPointers*>(table.device.data());
+}
+
+// The products of one kind of expert over its slots.
+struct cuda::ExpertPass {
+  const Activation* x = nullptr;
+  cuda::ProductWeight w1;  // and w3 in the next plane
+  cuda::ProductWeight w2;
+  int64_t width = 0;                // of w2's input
+  bool quantised = false;           // w2 takes the A8 form
+  const int32_t* x_rows = nullptr;  // [n] or null
+  const float* weight = nullptr;    // [n] or null
+  const cuda::RowTile* tiles = nullptr;
+  int64_t max_tiles = 0;
+  int64_t n = 0;            // slots
+  uint16_t* out = nullptr;  // [n, D]
+};
+
+void CudaOps::run_experts(const cuda::ExpertPass& pass, float limit) {
+  const int64_t hidden = pass.x->width();
+  const int64_t n_values = pass.n * pass.width;
+  auto* pair = scratch_.get<uint16_t>(kPairs, 2 * n_values);
+  auto* input = scratch_.get<uint16_t>(kHidden, n_values);
+  auto* codes = scratch_.get<uint8_t>(kCodes, n_values + n_values / 32 + 1);
+  if (memory_->failed()) return;
+  cuda::launch_product({.out_bf16 = pair,
+                        .out_stride = pass.width,
+                        .plane_stride = n_values,
+                        .planes = 2,
+                        .x = cuda::product_rows(*pass.x),
+                        .x_rows = pass.x_rows,
+                        .w = pass.w1,
+                        .tiles = pass.tiles,
+                        .max_tiles = pass.max_tiles,
+                        .n_rows = pass.n,
+                        .n_out = pass.width,
+                        .in = hidden},
+                       stream());
+  uint8_t* scales = codes + n_values;
+  cuda::launch_swiglu({.out = input,
+                       .codes = pass.quantised ? codes : nullptr,
+                       .scales = pass.quantised ? scales : nullptr,
+                       .gate = pair,
+                       .up = pair + n_values,
+                       .weight = pass.weight,
+                       .n = pass.n,
+                       .width = pass.width,
+                       .limit = limit},
+                      stream());
+  cuda::launch_product({.out_bf16 = pass.out,
+                        .out_stride = hidden,
+                        .x = {.bf16 = input,
+                              .codes = codes,
+                              .scales = scales,
+                              .bf16_stride = pass.width,
+                              .code_stride = pass.width,
+                              .scale_stride = pass.width / 32},
+                        .w = pass.w2,
+                        .tiles = pass.tiles,
+                        .max_tiles = pass.max_tiles,
+                        .n_rows = pass.n,
+                        .n_out = hidden,
+                        .in = pass.width},
+                       stream());
+}
+
+void CudaOps::do_experts(const ExpertsArgs& args) {
+  const int64_t n_rows = args.x.n_rows();
+  const int64_t hidden = args.x.width();
+  const int64_t k = args.ids.dim(1);
+  const int64_t n_slots = n_rows * k;
+  FATHOM_CHECK(k <= cuda::kMaxChosen);
+  if (n_rows == 0) return;
+  const int64_t n_tiles = cuda::max_tiles(n_slots, static_cast<int64_t>(args.experts.size()));
+  const cuda::WeightPointers* table = expert_table(args.experts);
+  auto* room = scratch_.get<int32_t>(kSlots, Slots::words(n_slots, n_tiles));
+  auto* routed = scratch_.get<uint16_t>(kRouted, n_slots * hidden);
+  auto* shared = scratch_.get<uint16_t>(kShared, n_rows * hidden);
+  if (memory_->failed()) return;
+  const Slots slots(room, n_slots, n_tiles);
+  group(args, slots, stream());
+  const auto of_table = [&](const Weight& w, int first) {
+    cuda::ProductWeight weight = cuda::product_weight(w);
+    weight.table = table;
+    weight.matrices = 3;
+    weight.first = first;
+    return weight;
+  };
+  const ExpertWeights& any = args.experts[0];
+  run_experts({.x = &args.x,
+               .w1 = of_table(any.w1, 0),
+               .w2 = of_table(any.w2, 2),
+               .width = any.w2.in(),
+               .quantised = takes_a8(any.w2),
+               .x_rows = slots.row,
+               .weight = slots.weight,
+               .tiles = slots.tiles,
+               .max_tiles = n_tiles,
+               .n = n_slots,
+               .out = routed},
+              args.swiglu_limit);
+  FATHOM_CHECK(alike(args.shared.w1, args.shared.w3));
+  cuda::ExpertPass pass = {.x = &args.x,
+                           .w1 = cuda::product_weight(args.shared.w1),
+                           .w2 = cuda::product_weight(args.shared.w2),
+                           .width = args.shared.w2.in(),
+                           .quantised = takes_a8(args.shared.w2),
+                           .n = n_rows,
+                           .out = shared};
+  pass.w1.other = pointers(args.shared.w3);
+  run_experts(pass, args.swiglu_limit);
+  show("moe.shared_out", made(shared, DType::kBf16, {n_rows, hidden}));
+  cuda::launch_combine({.y = bf16(args.y),
+                        .y_stride = args.y.stride[0],
+                        .routed = routed,
+                        .shared = shared,
+                        .slot_of = slots.of,
+                        .n_rows = n_rows,
+                        .k = k,
+                        .hidden = hidden},
+                       stream());
+  done("experts");
+  show("moe.out", args.y);
+}
+
+}  // namespace fathom
