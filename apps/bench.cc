@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <map>
 
 #include "apps/common.h"
 #include "apps/plan_flag.h"
@@ -54,6 +55,10 @@ class BenchVerb final : public Verb {
     app.add_option("--steps", options_.steps, "Decode steps")
         ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
         ->capture_default_str();
+    app.add_option("--backend", options_.backend.kind, "Where decode and prefill run")
+        ->transform(CLI::CheckedTransformer(std::map<std::string, BackendKind>{
+            {"cpu", BackendKind::kCpu}, {"cuda", BackendKind::kCuda}}))
+        ->default_str("cpu");
     app.add_option("--threads", options_.backend.n_threads,
                    "CPU threads, 0: one for each hardware thread")
         ->check(CLI::Range(0, 4096))

@@ -179,27 +179,32 @@ Result<void> bench_model(const BenchOptions& options, const ModelSuites& suites,
   }
   LoadOptions load;
   load.need_tokenizer = false;
-  FATHOM_ASSIGN_OR_RETURN(const LoadedModel loaded, load_model(folder, load));
   FATHOM_ASSIGN_OR_RETURN(const std::unique_ptr<Ops> ops, make_backend(options.backend));
+  load.model.memory = &ops->memory();
+  FATHOM_ASSIGN_OR_RETURN(const LoadedModel loaded, load_model(folder, load));
+  // The machine's bounds are those of its processor.
+  const bool on_cpu = ops->memory().device() == Device::kCpu;
   RunnerOptions run;
   run.context = options.prompt + options.steps + 1;
   run.max_rows = std::min<int64_t>(options.prompt, 512);
   FATHOM_ASSIGN_OR_RETURN(const std::unique_ptr<Runner> runner,
                           Runner::make(*loaded.model, *ops, run));
   const std::string name = options.model.empty() ? "plan " + options.plan : options.model;
-  const Timed timed = {loaded, *runner, options,
-                       name + ", " + machine.backend + ", " + std::to_string(machine.n_threads) +
-                           " threads, weights in memory"};
+  const std::string where =
+      on_cpu ? machine.backend + ", " + std::to_string(machine.n_threads) + " threads"
+             : available_backends().front();
+  const Timed timed = {loaded, *runner, options, name + ", " + where + ", weights in memory"};
   FATHOM_CHECK(touch(*loaded.checkpoint) != 1);
 
   FATHOM_ASSIGN_OR_RETURN(Sequence sequence, runner->open());
   const auto prompt = random_tokens(options.prompt, loaded.model->config().text_config.vocab_size);
   FATHOM_RETURN_IF_ERROR(runner->append(sequence, prompt));
-  FATHOM_ASSIGN_OR_RETURN(const BenchRow prefill, time_prefill(timed, sequence, machine.fma_per_s));
+  FATHOM_ASSIGN_OR_RETURN(const BenchRow prefill,
+                          time_prefill(timed, sequence, on_cpu ? machine.fma_per_s : 0));
   if (suites.prefill) rows.push_back(prefill);
   if (suites.decode) {
     FATHOM_ASSIGN_OR_RETURN(const BenchRow decode,
-                            time_decode(timed, sequence, machine.read_bytes_per_s));
+                            time_decode(timed, sequence, on_cpu ? machine.read_bytes_per_s : 0));
     rows.push_back(decode);
   }
   runner->close(sequence);

@@ -111,7 +111,9 @@ void bench_cpu(const MachineBounds& machine, BenchRows& rows) {
 }
 
 Result<void> bench_ops(const BenchOptions& options, const MachineBounds& machine, BenchRows& rows) {
-  FATHOM_ASSIGN_OR_RETURN(const std::unique_ptr<Ops> ops, make_backend(options.backend));
+  BackendOptions cpu = options.backend;
+  cpu.kind = BackendKind::kCpu;
+  FATHOM_ASSIGN_OR_RETURN(const std::unique_ptr<Ops> ops, make_backend(cpu));
   for (const Form& form : kForms) {
     // One row: weights far larger than the caches. Many rows: as many products as a prefill has.
     const int64_t out = form.format == WeightFormat::kFp4Row32 ? 65536 : 32768;

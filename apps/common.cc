@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <iostream>
 
+#include "apps/progress.h"
+
 namespace fathom {
 namespace {
 
@@ -34,7 +36,7 @@ Result<std::string> shipped_model() {
 void ModelFlags::add_to(CLI::App& app) {
   app.add_option("-m,--model", model, "Model folder (default: the model in models/)");
   app.add_option("--backend", backend, "Where to compute")
-      ->check(CLI::IsMember({"auto", "cpu"}))
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
   app.add_option("--threads", threads, "CPU threads, 0: one for each hardware thread")
       ->check(CLI::Range(0, 4096))
@@ -71,17 +73,24 @@ Result<std::string> model_path(const std::string& flag) {
 }
 
 Result<std::unique_ptr<Ops>> open_backend(const ModelFlags& flags) {
-  const BackendKind kind = flags.backend == "cpu" ? BackendKind::kCpu : BackendKind::kAuto;
+  const BackendKind kind = flags.backend == "cpu"    ? BackendKind::kCpu
+                           : flags.backend == "cuda" ? BackendKind::kCuda
+                                                     : BackendKind::kAuto;
   return make_backend({.kind = kind, .n_threads = flags.threads});
 }
 
-Result<Session> open_session(const ModelFlags& flags, bool need_tokenizer, RunnerOptions asked) {
+Result<Session> open_session(const ModelFlags& flags, bool need_tokenizer, RunnerOptions asked,
+                             bool progress) {
   const IndexScores scores = flags.index_scores == "bf16" ? IndexScores::kBf16 : IndexScores::kF32;
   Session session;
   FATHOM_ASSIGN_OR_RETURN(const std::string path, model_path(flags.model));
-  FATHOM_ASSIGN_OR_RETURN(session.loaded, load_model(path, {.model = {.index_scores = scores},
-                                                            .need_tokenizer = need_tokenizer}));
   FATHOM_ASSIGN_OR_RETURN(session.ops, open_backend(flags));
+  ProgressLine line(progress, "load weights", "bytes");
+  LoadOptions load = {.model = {.index_scores = scores, .memory = &session.ops->memory()},
+                      .need_tokenizer = need_tokenizer};
+  load.model.progress = [&](int64_t done, int64_t all) { line.update(done, all); };
+  FATHOM_ASSIGN_OR_RETURN(session.loaded, load_model(path, load));
+  line.clear();
   asked.schedule = flags.mode == "exact" ? Schedule::kExact : Schedule::kDeploy;
   asked.context = flags.context;
   FATHOM_ASSIGN_OR_RETURN(session.runner, Runner::make(*session.loaded.model, *session.ops, asked));

@@ -43,8 +43,8 @@ struct OutputFlags {
 
 // A loaded model with its backend and pools.
 struct Session {
+  std::unique_ptr<Ops> ops;  // outlives what lies in its memory
   LoadedModel loaded;
-  std::unique_ptr<Ops> ops;
   std::unique_ptr<Runner> runner;
 };
 
@@ -52,8 +52,10 @@ struct Session {
 Result<std::string> model_path(const std::string& flag);
 Result<std::unique_ptr<Ops>> open_backend(const ModelFlags& flags);
 
-// `asked` gives what the flags do not: rows of a step and of logits, open sequences.
-Result<Session> open_session(const ModelFlags& flags, bool need_tokenizer, RunnerOptions asked);
+// `asked` gives what the flags do not: rows of a step and of logits, open sequences. `progress`: of
+// the weights' way into a GPU's memory.
+Result<Session> open_session(const ModelFlags& flags, bool need_tokenizer, RunnerOptions asked,
+                             bool progress);
 
 // Prints "fathom: MESSAGE" to standard error and gives exit status 1.
 int fail(const Error& error);

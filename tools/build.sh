@@ -229,6 +229,33 @@ configure() {
   mv "$wanted" "$stamp"
 }
 
+# Why the CUDA backend cannot be built here; empty where it can.
+cuda_obstacle() {
+  nvcc=$(command -v nvcc || printf /usr/local/cuda/bin/nvcc)
+  if ! [ -x "$nvcc" ]; then
+    printf 'no nvcc in the search path and none in /usr/local/cuda/bin'
+    return
+  fi
+  release=$("$nvcc" --version 2>/dev/null | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+  if [ "${release:-0}" -lt 13 ]; then
+    printf '%s: wanted release 13 or newer, found %s' "$nvcc" "${release:-none}"
+  fi
+}
+
+# build_release TARGET...: what ./fathom runs, with the CUDA backend where there is a toolkit.
+build_release() {
+  reason=$(cuda_obstacle)
+  if [ -z "$reason" ]; then
+    cmake_arguments=-DFATHOM_CUDA=ON
+  elif ! [ -e "$root/build/release/.built" ]; then
+    say "building without the CUDA backend: $reason"
+  fi
+  built=0
+  build release "$@" || built=$?
+  cmake_arguments=
+  return "$built"
+}
+
 # build PRESET TARGET...: quiet unless it fails. $cmake_arguments, where set, go to cmake.
 build() { locked build_now "$@"; }
 

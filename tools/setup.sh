@@ -15,28 +15,21 @@ setup() {
     esac
   done
   ensure_packages build
-  build release fathom
+  build_release fathom
   if [ -n "$cuda" ]; then build_cuda || exit 1; fi
   if [ -n "$train" ]; then build_train fathom-train || exit 1; fi
-  say "ready: build/release/fathom${train:+, build/train/fathom-train}${cuda:+, build/cuda/fathom}"
+  ready=build/release/fathom
+  if [ -n "$cuda" ]; then ready="$ready (with the CUDA backend)"; fi
+  if [ -n "$train" ]; then ready="$ready, build/train/fathom-train"; fi
+  say "ready: $ready"
 }
 
-# Why the CUDA backend cannot be built here; empty where it can.
-cuda_obstacle() {
-  if ! [ -d "$root/src/ops/cuda" ]; then
-    printf 'this version has no CUDA backend'
-  elif ! command -v nvcc >/dev/null 2>&1; then
-    printf 'no nvcc in the search path'
-  fi
-}
-
+# The release build has the backend wherever it can; `--cuda` says why where it cannot.
 build_cuda() {
   reason=$(cuda_obstacle)
-  if [ -n "$reason" ]; then
-    say "setup: --cuda: $reason"
-    return 1
-  fi
-  build cuda
+  if [ -z "$reason" ]; then return 0; fi
+  say "setup: --cuda: $reason"
+  return 1
 }
 
 # venv NAME REQUIREMENT...: a Python environment build/NAME with these packages.

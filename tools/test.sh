@@ -104,7 +104,7 @@ show_failures() {
 
 test_release() {
   begin
-  if ! build release; then
+  if ! build_release; then
     report release 0 1 0
     return 0
   fi
