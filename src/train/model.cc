@@ -177,6 +177,7 @@ void Model::compress(State& s, const LayerPlan& plan, const Tensor& x) {
       rms_norm(apply_weight(c.detach(), weight("indexer.wk")), weight("indexer.k_norm"));
   const Tensor turned = rotate(key.unsqueeze(1), where, false).squeeze(1);
   source.index_key = numerics_.cache ? fake_quant(turned, Quant::kIdx4) : turned;
+  show("attn.index_k", source.index_key);
 }
 
 Tensor Model::index_query(const LayerPlan& plan, const Query& query) {
@@ -199,10 +200,12 @@ void Model::select(State& s, const LayerPlan& plan, const Query& query) {
   const bool learn = numerics_.index_loss && measures_ != nullptr;
   const at::AutoGradMode mode(learn && at::GradMode::is_enabled());
   const Tensor q = index_query(plan, query);
+  show("attn.index_q", q);
   const double factor = 1.0 / std::sqrt(static_cast<double>(config_.index_head_dim)) /
                         std::sqrt(static_cast<double>(config_.index_n_heads));
-  const Tensor w = apply_weight(query.x.detach(), weight("indexer.weights_proj")) * factor;
-  show("attn.index_q", q);
+  const Tensor plain = apply_weight(query.x.detach(), weight("indexer.weights_proj"));
+  show("attn.index_wproj", plain);
+  const Tensor w = plain * factor;
   const bool opens_pool = numerics_.pool && plan.pool == PoolUse::kSource;
   const SelectShape shape{s.length, plan.ratio, config_.index_topk,
                           opens_pool ? config_.candidate_topk_blocks : 0,

@@ -114,6 +114,7 @@ class LayerForcing {
     source.entries = shown(plan_->kv_source, "attn.C");
     source.index_key = shown(plan_->kv_source, "attn.index_k");
     source.count = source.entries.size(0);
+    same_keys_ = true;
     if (!plan_->owns_indexer()) {
       s.selected = selection(plan_->index_source, source.count);
     }
@@ -124,8 +125,13 @@ class LayerForcing {
 
   void compare(const std::string& name, const Tensor& value) {
     const std::string what = name.substr(4);
-    if (what == "attn.index_q") {
-      same_query_ = trace_.values.at(name).eq(value).flatten(1).all(1);
+    if (what == "attn.index_k") {
+      same_keys_ = trace_.values.at(name).equal(value);
+    } else if (what == "attn.index_q") {
+      same_fed_ = trace_.values.at(name).eq(value).flatten(1).all(1);
+    } else if (what == "attn.index_wproj") {
+      const Tensor same = trace_.values.at(name).eq(value).all(1).logical_and(same_fed_);
+      same_fed_ = same_keys_ ? same : at::zeros_like(same);
     }
     if (what == "engram.rows") {
       const Tensor same = trace_.values.at(name).to(at::kLong).eq(value);
@@ -138,7 +144,7 @@ class LayerForcing {
       report_.experts += compare_sets(engine, value.gt(0), biased);
     } else if (what == "attn.selected" && plan_->owns_indexer()) {
       report_.entries +=
-          compare_sets(selection(plan_->layer, value.size(1)), value, scores(), same_query_);
+          compare_sets(selection(plan_->layer, value.size(1)), value, scores(), same_fed_);
     } else if (what == "attn.pool") {
       compare_pool(value);
     } else if (const auto shown = trace_.values.find(name); shown != trace_.values.end()) {
@@ -153,7 +159,7 @@ class LayerForcing {
     const Tensor engine = pool(plan_->layer, mine.size(1));
     report_.blocks +=
         compare_sets(engine.slice(1, 0, mine.size(1), block), mine.slice(1, 0, mine.size(1), block),
-                     block_scores(scores(), block, plan_->ratio), same_query_);
+                     block_scores(scores(), block, plan_->ratio), same_fed_);
   }
 
   static void compare_values(const Tensor& engine, const Tensor& mine, ValueParity& out) {
@@ -169,7 +175,8 @@ class LayerForcing {
   const EngineTrace& trace_;
   ParityReport& report_;
   const LayerPlan* plan_ = nullptr;
-  Tensor same_query_;  // rows whose index query is equal code for code
+  bool same_keys_ = true;  // all index keys that the layer scores are equal code for code
+  Tensor same_fed_;        // rows whose query and head weights are too
 };
 
 // `other`: the definition's logits with sums in fp64, which is as legal an order as any.

@@ -51,9 +51,9 @@ struct ParityReport {
   double lead = 0;
   int64_t unexplained = 0;
 
-  // The bar: no other hash row; no other index entry or block where the index query is equal code
-  // for code, ties excepted; other experts only at a near tie; `out` within 0.032 on 98 % of the
-  // elements; every passage's cosine 0.999; the same arg-max on 99 % of the positions.
+  // The bar: no other hash row; no other index entry or block where query, head weights and keys
+  // are equal code for code, ties excepted; other experts only at a near tie; `out` within 0.032 on
+  // 98 % of the elements; every passage's cosine 0.999; the same arg-max on 99 % of the positions.
   bool holds() const;
 };
 

@@ -13,11 +13,27 @@ namespace fathom::train {
 
 namespace {
 
-constexpr std::array kWanted = {
-    "out",        "mid",        "hc_ffn.pre",    "engram.rows",      "engram.out",
-    "attn.x",     "attn.q",     "attn.kv",       "attn.c",           "attn.C",
-    "attn.o_raw", "attn.out",   "attn.topk_ids", "attn.pool_blocks", "attn.index_scores",
-    "moe.ids",    "moe.scores", "moe.out",       "attn.index_k",     "attn.index_q"};
+constexpr std::array kWanted = {"out",
+                                "mid",
+                                "hc_ffn.pre",
+                                "engram.rows",
+                                "engram.out",
+                                "attn.x",
+                                "attn.q",
+                                "attn.kv",
+                                "attn.c",
+                                "attn.C",
+                                "attn.o_raw",
+                                "attn.out",
+                                "attn.topk_ids",
+                                "attn.pool_blocks",
+                                "attn.index_scores",
+                                "moe.ids",
+                                "moe.scores",
+                                "moe.out",
+                                "attn.index_k",
+                                "attn.index_q",
+                                "attn.index_wproj"};
 
 at::ScalarType type_of(DType dtype) {
   switch (dtype) {
