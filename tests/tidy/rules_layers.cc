@@ -82,9 +82,11 @@ const std::regex& torch_header() {
   return kTorch;
 }
 
-// The trainer has kernels of its own for operators that libtorch would run in many launches.
+// The trainer has kernels of its own for operators that libtorch would run in many launches;
+// bench/device holds programs that check and time kernels of ops/cuda alone.
 bool may_use_cuda(const std::string& path) {
-  return starts_with(path, "src/ops/cuda/") || starts_with(path, "src/train/");
+  return starts_with(path, "src/ops/cuda/") || starts_with(path, "src/train/") ||
+         starts_with(path, "bench/device/");
 }
 
 // Headers of C++ have no dot and no slash; those of C and of the system may be shown too.
@@ -116,7 +118,7 @@ std::optional<std::string> third_party_complaint(const Tree& tree, const std::st
                                                  const Include& include) {
   const std::string& name = include.name;
   if (std::regex_search(name, cuda_header()) && !may_use_cuda(path)) {
-    return "CUDA belongs to src/ops/cuda and src/train, found " + name;
+    return "CUDA belongs to src/ops/cuda, src/train and bench/device, found " + name;
   }
   const bool trainer = room_of(path) == "train" || starts_with(path, "apps/train");
   if (std::regex_search(name, torch_header()) && !trainer) {
@@ -171,7 +173,8 @@ Complaints check_third_party(const Tree& tree) {
   for (const auto& [path, file] : tree.files) {
     if (!is_source(path)) continue;
     if (ends_with(path, ".cu") && !may_use_cuda(path)) {
-      found.push_back({path, 0, "third party", "a .cu file belongs to src/ops/cuda or src/train"});
+      found.push_back({path, 0, "third party",
+                       "a .cu file belongs to src/ops/cuda, src/train or bench/device"});
     }
     for (const Include& include : includes_of(file.text)) {
       const auto complaint = third_party_complaint(tree, path, include);

@@ -1,0 +1,24 @@
+#!/bin/bash
+# Builds, checks and times the fast kernels on a machine with a GPU of compute capability 9.0 and
+# nvcc, without CMake. Usage: bench/device/decode.sh [OUT], from the root; results go to OUT.
+set -euo pipefail
+out=${1:-build/device}
+mkdir -p "$out"
+nvcc="nvcc -std=c++20 -O3 --fmad=false -gencode arch=compute_90a,code=sm_90a -Isrc -Ibench/device"
+for name in pack dense_decode experts_decode attend_decode; do
+  $nvcc -c -o "$out/$name.o" "src/ops/cuda/$name.cu" &
+done
+for name in probe decode_check decode_bench attend_check; do
+  $nvcc -c -o "$out/$name.o" "bench/device/$name.cu" &
+done
+wait
+products="$out/pack.o $out/dense_decode.o $out/experts_decode.o"
+nvcc -cudart static -o "$out/probe" "$out/probe.o"
+nvcc -cudart static -o "$out/decode_check" "$out/decode_check.o" $products
+nvcc -cudart static -o "$out/decode_bench" "$out/decode_bench.o" $products
+nvcc -cudart static -o "$out/attend_check" "$out/attend_check.o" "$out/attend_decode.o"
+"$out/probe" | tee "$out/probe.txt"
+"$out/decode_check"
+"$out/decode_bench" | tee "$out/decode.csv"
+"$out/attend_check" bench | tee "$out/attend.csv"
+compute-sanitizer --tool memcheck "$out/decode_check" small | tail -1
