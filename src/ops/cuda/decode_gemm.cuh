@@ -398,7 +398,7 @@ __device__ inline void write_rows(const Parts& parts, const Outputs& to, int til
     const int column = (parts.first + v) / 64;
     if (column >= rows) continue;
     const float4 sum = folded(parts, v);
-    const size_t at = static_cast<size_t>(first_row + column) * to.n + tile * kTileRows + v % 64;
+    const size_t at = static_cast<size_t>(first_row + column) * to.n + tile * kPackedRows + v % 64;
     *reinterpret_cast<uint2*>(to.out + at) = {fast::narrow2(sum.x, sum.y),
                                               fast::narrow2(sum.z, sum.w)};
   }

@@ -48,7 +48,7 @@ __device__ void produce(const DenseDecode& w, Walk walk, const decode::Ring<S>& 
   if (threadIdx.x % 32 != 0) return;
   const uint64_t policy = ptx::evict_first_policy();
   Cursor<S::kStages> at;
-  for (; walk.tile < w.n / kTileRows; walk.tile += walk.step) {
+  for (; walk.tile < w.n / kPackedRows; walk.tile += walk.step) {
     const size_t first = static_cast<size_t>(walk.tile) * (w.k / kUnitColumns) + walk.segment.first;
     for (int row = 0; row < w.m; row += S::kColumns) {
       decode::load_units<S>(w.units + first * S::kUnitBytes, walk.segment.units, ring, policy, at);
@@ -60,7 +60,7 @@ template <typename S>
 __device__ void stage(const DenseDecode& w, Walk walk, int stager, const decode::Ring<S>& ring) {
   ptx::wait_for_inputs();
   Cursor<S::kBuffers> at;
-  for (; walk.tile < w.n / kTileRows; walk.tile += walk.step) {
+  for (; walk.tile < w.n / kPackedRows; walk.tile += walk.step) {
     for (int row = 0; row < w.m; row += S::kColumns) {
       decode::stage_rows<S>({w.x, w.x_scales, nullptr, row, min(S::kColumns, w.m - row), w.k,
                              walk.segment.first, walk.segment.units},
@@ -76,7 +76,7 @@ __device__ void consume(const DensePairDecode& w, Walk walk, const decode::Ring<
   if (walk.segments > 1) ptx::cluster_wait();
   decode::Cursors<S> at;
   int turn = 0;
-  for (; walk.tile < product.n / kTileRows; walk.tile += walk.step) {
+  for (; walk.tile < product.n / kPackedRows; walk.tile += walk.step) {
     for (int row = 0; row < product.m; row += S::kColumns, ++turn) {
       float acc[S::kColumns / 2];
       decode::multiply_segment<S>(DenseOp<kPaired>{}, walk.segment.units, ring, at, acc);
@@ -122,23 +122,23 @@ constexpr int kSureBlocks = 216;
 template <bool kPaired, int kColumns, int kChunk, int kStages, int kBlocks>
 cudaError_t launch(const DensePairDecode& w, cudaStream_t stream) {
   using S = decode::Shape<kColumns, kChunk, kStages, kDenseUnitBytes, kBlocks>;
-  return decode::launch_clusters(
-      dense_decode_kernel<S, kPaired>,
-      {w.segments, w.product.n / kTileRows, kBlocks > 1 ? 2 : 1, S::kThreads, S::bytes(w.segments)},
-      w, stream);
+  return decode::launch_clusters(dense_decode_kernel<S, kPaired>,
+                                 {w.segments, w.product.n / kPackedRows, kBlocks > 1 ? 2 : 1,
+                                  S::kThreads, S::bytes(w.segments)},
+                                 w, stream);
 }
 
 template <bool kPaired>
 cudaError_t dispatch(DensePairDecode w, cudaStream_t stream) {
   const DenseDecode& product = w.product;
   const int units = product.k / kUnitColumns;
-  if (product.n % kTileRows != 0 || product.k % kUnitColumns != 0 || product.m < 1) {
+  if (product.n % kPackedRows != 0 || product.k % kUnitColumns != 0 || product.m < 1) {
     return cudaErrorInvalidValue;
   }
-  w.segments = decode::dense_segments(product.n / kTileRows, units);
+  w.segments = decode::dense_segments(product.n / kPackedRows, units);
   // Deep rings where two blocks a processor are sure to hold all clusters, otherwise room for
   // three.
-  const bool deep = w.segments == 1 || product.n / kTileRows * w.segments <= kSureBlocks;
+  const bool deep = w.segments == 1 || product.n / kPackedRows * w.segments <= kSureBlocks;
   if (product.m <= 8) {
     return deep ? launch<kPaired, 8, 8, 8, 2>(w, stream) : launch<kPaired, 8, 8, 6, 3>(w, stream);
   }

@@ -61,7 +61,7 @@ struct Walk {
   __device__ explicit Walk(const Product& w)
       : item(static_cast<int>(blockIdx.x)),
         step(static_cast<int>(gridDim.x)),
-        tiles(w.n / kTileRows),
+        tiles(w.n / kPackedRows),
         items(tiles * *w.args.routes.n_active),
         units(w.k / kUnitColumns) {}
 };
@@ -116,7 +116,7 @@ __device__ void consume(const Product& w, Walk walk, const decode::Ring<S>& ring
   for (; walk.item < walk.items; walk.item += walk.step) {
     const Item item(w, walk);
     const float* scales = w.row_scales + static_cast<size_t>(item.expert) * w.n +
-                          item.tile * kTileRows + 16 * me.warp + me.g;
+                          item.tile * kPackedRows + 16 * me.warp + me.g;
     const float lower = scales[0];
     const float upper = scales[8];
     for (int pair = item.begin; pair < item.end; pair += S::kColumns, ++turn) {
@@ -165,12 +165,12 @@ cudaError_t launch(const Product& w, cudaStream_t stream) {
   using S = decode::Shape<kColumns, kChunk, kStages, kFp4UnitBytes, kBlocks>;
   return decode::launch_clusters(
       experts_kernel<S, kGateUp>,
-      {1, w.n / kTileRows * w.args.max_active, kBlocks, S::kThreads, S::bytes(1)}, w, stream);
+      {1, w.n / kPackedRows * w.args.max_active, kBlocks, S::kThreads, S::bytes(1)}, w, stream);
 }
 
 template <bool kGateUp>
 cudaError_t dispatch(Product w, cudaStream_t stream) {
-  if (w.n % kTileRows != 0 || w.k % kUnitColumns != 0 || w.args.max_active < 1) {
+  if (w.n % kPackedRows != 0 || w.k % kUnitColumns != 0 || w.args.max_active < 1) {
     return cudaErrorInvalidValue;
   }
   // Experts with more pairs than columns read their weights again.

@@ -13,7 +13,7 @@ struct SourceRow {
   int row = 0;
 };
 __device__ SourceRow source_row(int tile, int row, bool paired) {
-  if (!paired) return {false, kTileRows * tile + row};
+  if (!paired) return {false, kPackedRows * tile + row};
   return {(row & 8) != 0, 32 * tile + 8 * (row >> 4) + (row & 7)};
 }
 
@@ -149,18 +149,18 @@ __device__ int pack_row(const PackedRow& row, int half, uint8_t* unit) {
 
 // One row of blocks a tile: first the rows' largest scales, then the units.
 __global__ void pack_fp4_kernel(PackFp4 w) {
-  __shared__ uint32_t tops[kTileRows];
+  __shared__ uint32_t tops[kPackedRows];
   const int tile = blockIdx.x;
   const bool paired = w.up_codes != nullptr;
   const int groups = w.k / kGroup;
-  if (threadIdx.x < kTileRows) {
+  if (threadIdx.x < kPackedRows) {
     const SourceRow source = source_row(tile, static_cast<int>(threadIdx.x), paired);
     const uint8_t* scales =
         (source.up ? w.up_scales : w.scales) + static_cast<size_t>(source.row) * groups;
     uint32_t top = 0;
     for (int i = 0; i < groups; ++i) top = max(top, static_cast<uint32_t>(scales[i]));
     tops[threadIdx.x] = top;
-    w.row_scales[kTileRows * tile + threadIdx.x] = fast::power(top) * 0x1p-6F;
+    w.row_scales[kPackedRows * tile + threadIdx.x] = fast::power(top) * 0x1p-6F;
   }
   __syncthreads();
   int changed = 0;
@@ -183,15 +183,15 @@ __global__ void pack_fp4_kernel(PackFp4 w) {
 }  // namespace
 
 cudaError_t pack_dense(const PackDense& weight, cudaStream_t stream) {
-  if (weight.n % kTileRows != 0 || weight.k % kUnitColumns != 0) return cudaErrorInvalidValue;
-  const dim3 grid(weight.k / kUnitColumns, weight.n / kTileRows);
+  if (weight.n % kPackedRows != 0 || weight.k % kUnitColumns != 0) return cudaErrorInvalidValue;
+  const dim3 grid(weight.k / kUnitColumns, weight.n / kPackedRows);
   pack_dense_kernel<<<grid, 128, 0, stream>>>(weight);
   return cudaGetLastError();
 }
 
 cudaError_t pack_fp4(const PackFp4& weight, cudaStream_t stream) {
-  if (weight.n % kTileRows != 0 || weight.k % kUnitColumns != 0) return cudaErrorInvalidValue;
-  const dim3 grid(weight.n / kTileRows, 8);
+  if (weight.n % kPackedRows != 0 || weight.k % kUnitColumns != 0) return cudaErrorInvalidValue;
+  const dim3 grid(weight.n / kPackedRows, 8);
   pack_fp4_kernel<<<grid, 128, 0, stream>>>(weight);
   return cudaGetLastError();
 }

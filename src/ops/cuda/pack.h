@@ -16,7 +16,7 @@
 namespace fathom::cuda {
 
 // Rows of one packed tile and columns of one unit.
-constexpr int kTileRows = 64;
+constexpr int kPackedRows = 64;
 constexpr int kUnitColumns = 128;
 
 // A weight [n, k] of E4M3 codes with one E8M0 scale per 32 x 32; n a multiple of 64, k of 128.
@@ -39,9 +39,9 @@ struct PackDense {
   unsigned long long* changed = nullptr;  // on the device; values that changed are added to it
 };
 constexpr int kUnitHeader = 16;
-constexpr int kDenseUnitBytes = kUnitHeader + kTileRows * kUnitColumns;
+constexpr int kDenseUnitBytes = kUnitHeader + kPackedRows * kUnitColumns;
 constexpr size_t dense_bytes(int n, int k) {
-  return static_cast<size_t>(n / kTileRows) * (k / kUnitColumns) * kDenseUnitBytes;
+  return static_cast<size_t>(n / kPackedRows) * (k / kUnitColumns) * kDenseUnitBytes;
 }
 cudaError_t pack_dense(const PackDense& weight, cudaStream_t stream);
 
