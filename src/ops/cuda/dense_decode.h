@@ -20,7 +20,7 @@ struct DenseDecode {
 
 // The bits of an output row depend on that row and the weight only, not on m or other rows. x is
 // rebased to one exponent per 128 columns on the way in, which is exact unless a value falls more
-// than 2^-6 448 times below the largest of its 128 (spec/kernels.md 3.4).
+// than 2^-6 448 times below the largest of its 128 (docs/kernels/decode.md).
 cudaError_t dense_decode(const DenseDecode& product, cudaStream_t stream);
 
 // For a weight packed with an up matrix: out of the pair as A8 of bf(silu(gate) up) with the limit

@@ -3,7 +3,7 @@
 // Load time: weights of the released checkpoint into the order and the exponents that the decode
 // and prefill kernels read (docs/kernels/decode.md). Nothing here runs in a step.
 //
-// Rebasing (spec/kernels.md 3.4): the tensor cores of sm_90 have no scale input, so the power of
+// Rebasing (docs/kernels/decode.md): the tensor cores of sm_90 have no scale input, so the power of
 // two of a block moves into the elements' exponents, down from the largest scale of a group.
 // Elements that fall below E4M3's 2^-6 on the way may lose bits; every changed value is counted,
 // and the loader keeps the exact kernel for a weight that exceeds its limit.
