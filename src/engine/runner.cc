@@ -7,8 +7,6 @@
 namespace fathom {
 namespace {
 
-int64_t blocks_for(int64_t positions) { return (positions + kBlockTokens - 1) / kBlockTokens; }
-
 // Views of `n_rows` boundary rows over one piece of memory.
 Boundary boundary_over(const Buffer& memory, const TextConfig& text, int64_t n_rows) {
   const Tensor residual =

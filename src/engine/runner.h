@@ -12,6 +12,8 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "cache/kv_pool.h"
 #include "engine/sequence.h"
@@ -79,6 +81,19 @@ class Runner {
   // that this marks pending again.
   void rewind(Sequence& sequence, int64_t position, RestoreGrade grade);
 
+  // All that a sequence is, as bytes: tokens and positions, its blocks, its windows and remainders
+  // and the boundary rows that its decoder has not seen, then a SHA-256 of all that. A function of
+  // the sequence alone: neither where it lies in the pools nor what lay there before shows. The
+  // weights are not named: whoever keeps the bytes keys them by the weights' fingerprint. Fails
+  // where the backend does.
+  Result<std::vector<std::byte>> save(const Sequence& sequence) const;
+
+  // The sequence of save(), continued with the same bits by any runner of the same weights and
+  // schedule. kInvalid, and nothing is taken, for bytes that were changed or cut, that are of
+  // another layout (KvSpec::id) or schedule, or that say what no sequence can be; kExhausted where
+  // the context or the pools are too small. `where` names the bytes in messages.
+  Result<Sequence> restore(std::span<const std::byte> bytes, const std::string& where);
+
  private:
   // What a runner allocates, once.
   struct Memory {
@@ -100,6 +115,9 @@ class Runner {
   Tensor decode_in_place(std::span<const StepItem> items, const Boundary& boundary);
   Tensor decode_gathered(std::span<const StepItem> items);
   StateMemory memory() const;
+  void blank_dead_rows(const Sequence& sequence, std::span<std::byte> state) const;
+  Result<void> fill(Sequence& sequence, std::span<const std::byte> content,
+                    const std::string& where);
 
   const Model& model_;
   Ops& ops_;

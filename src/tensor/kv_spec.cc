@@ -75,6 +75,16 @@ Result<KvSpec> KvSpec::make(const KvGeometry& geometry) {
   return spec;
 }
 
+Sha256Digest KvSpec::id() const {
+  std::vector<int64_t> numbers = {block_bytes_, session_bytes_};
+  for (const KvStream& s : streams_) {
+    numbers.insert(numbers.end(),
+                   {static_cast<int64_t>(s.role), s.layer, s.ratio, s.rows, s.payload_bytes,
+                    s.scale_bytes, s.payload_offset, s.scale_offset});
+  }
+  return sha256(std::as_bytes(std::span(numbers)));
+}
+
 const KvStream& KvSpec::stream(KvRole role, int layer) const {
   const KvStream* found = nullptr;
   for (const KvStream& stream : streams_) {

@@ -14,11 +14,17 @@
 #include <span>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/result.h"
 
 namespace fathom {
 
 inline constexpr int64_t kBlockTokens = 64;
+
+// Blocks that hold the entries of this many positions.
+constexpr int64_t blocks_for(int64_t positions) {
+  return (positions + kBlockTokens - 1) / kBlockTokens;
+}
 
 enum class KvRole : uint8_t { kMain, kIndex, kWindow, kRemainder };
 enum class KvLifetime : uint8_t { kPrefix, kSession };
@@ -65,6 +71,8 @@ class KvSpec {
   int64_t window_bytes() const { return window_bytes_; }        // a sequence: the windows alone
   int64_t remainder_bytes() const { return remainder_bytes_; }  // a sequence
   int64_t session_bytes() const { return session_bytes_; }      // a slot: both, with alignment
+  // Names the layout: equal for two specs exactly where their records lie at the same places.
+  Sha256Digest id() const;
   // Exact because block_bytes is whole; 890 for the released model.
   double bytes_per_token() const { return static_cast<double>(block_bytes_) / kBlockTokens; }
 

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 #include <random>
 
+#include "base/file.h"
 #include "engine/load.h"
 #include "engine/runner.h"
 #include "ops/backends.h"
@@ -236,6 +238,89 @@ TEST_P(Identity, ABoundedRewindReplaysOneWindow) {
     spread += want[i] * want[i];
   }
   EXPECT_LT(error, 0.25 * spread);
+}
+
+// A sequence that was written to a file and read by a new runner, whose pools give it other places
+// and held something else before.
+TEST_P(Identity, ACacheWrittenOutAndReadBackContinuesWithTheSameBits) {
+  const std::string path = testing::TempDir() + "/fathom_sequence_" + GetParam().name;
+  for (const Schedule schedule : {Schedule::kExact, Schedule::kDeploy}) {
+    for (const int64_t cut : {n_, n_ - 1, n_ / 2}) {  // one cut has an unfinished pair
+      const auto live = runner(*ops_, schedule);
+      Sequence sequence = *live->open();
+      ASSERT_TRUE(live->append(sequence, std::span(tokens_).first(static_cast<size_t>(cut))));
+      ASSERT_TRUE(live->prefill(sequence));
+      const std::vector<std::byte> saved = *live->save(sequence);
+      const std::string_view text(reinterpret_cast<const char*>(saved.data()), saved.size());
+      ASSERT_TRUE(write_file_atomic(path, text));
+
+      const auto fresh = runner(*ops_, schedule, 2);
+      Sequence other = *fresh->open();  // takes the first places, then gives them back used
+      ASSERT_TRUE(fresh->append(other, std::span(tokens_).last(static_cast<size_t>(n_))));
+      ASSERT_TRUE(fresh->prefill(other));
+      const std::string bytes = *read_file(path);
+      auto restored = fresh->restore(std::as_bytes(std::span(bytes)), path);
+      ASSERT_TRUE(restored) << restored.error().message;
+      EXPECT_EQ(*fresh->save(*restored), saved);
+      fresh->close(other);
+      for (int64_t i = cut; i < cut + 4; ++i) {
+        const std::span<const int32_t> token(&tokens_[static_cast<size_t>(i)], 1);
+        ASSERT_TRUE(live->append(sequence, token));
+        ASSERT_TRUE(fresh->append(*restored, token));
+        const Logits want = copy_of(*live->prefill(sequence));
+        EXPECT_EQ(copy_of(*fresh->prefill(*restored)), want) << "cut " << cut << ", token " << i;
+      }
+      EXPECT_EQ(*fresh->save(*restored), *live->save(sequence));
+    }
+  }
+  std::filesystem::remove(path);
+}
+
+// The same in the middle of a prompt and of a replay, where decoder and encoder stand apart.
+TEST_P(Identity, APromptWrittenOutHalfWayContinuesWithTheSameBits) {
+  const auto live = runner(*ops_, Schedule::kDeploy);
+  Sequence sequence = *live->open();
+  ASSERT_TRUE(live->append(sequence, std::span(tokens_).first(static_cast<size_t>(n_))));
+  const auto stop_after = [](int64_t rows) {
+    return [rows](int64_t done, int64_t) { return done < rows; };
+  };
+  ASSERT_FALSE(live->prefill(sequence, 16, stop_after(96)));
+  live->rewind(sequence, 81, RestoreGrade::kBounded);
+  ASSERT_TRUE(live->append(sequence, std::span(tokens_).subspan(81, static_cast<size_t>(n_ - 81))));
+  ASSERT_FALSE(live->prefill(sequence, 5, stop_after(5)));
+  ASSERT_LT(sequence.length, sequence.entries_end);
+  const auto fresh = runner(*ops_, Schedule::kDeploy);
+  auto restored = fresh->restore(*live->save(sequence), "bytes");
+  ASSERT_TRUE(restored) << restored.error().message;
+  EXPECT_EQ(copy_of(*fresh->prefill(*restored, 7)), copy_of(*live->prefill(sequence)));
+}
+
+TEST_P(Identity, AChangedOrForeignSavedSequenceIsRefused) {
+  const auto r = runner(*ops_, Schedule::kDeploy, 2);
+  Sequence sequence = *r->open();
+  ASSERT_TRUE(r->append(sequence, std::span(tokens_).first(70)));
+  ASSERT_TRUE(r->prefill(sequence));
+  const std::vector<std::byte> saved = *r->save(sequence);
+  const auto refused = [&](std::span<const std::byte> bytes) {
+    const auto result = r->restore(bytes, "bytes");
+    return !result && result.error().message.starts_with("bytes: ");
+  };
+  std::mt19937 random(5);
+  for (int i = 0; i < 50; ++i) {
+    std::vector<std::byte> changed = saved;
+    changed[random() % changed.size()] ^= std::byte{1} << (random() % 8);
+    EXPECT_TRUE(refused(changed));
+    EXPECT_TRUE(refused(std::span(saved).first(random() % saved.size())));
+  }
+  std::vector<std::byte> longer = saved;
+  longer.push_back({});
+  EXPECT_TRUE(refused(longer));
+  const auto exact = runner(*ops_, Schedule::kExact);
+  EXPECT_FALSE(exact->restore(saved, "bytes"));
+  const auto small = Runner::make(model(), *ops_, {.context = 64});
+  EXPECT_EQ((*small)->restore(saved, "bytes").error().code, ErrorCode::kExhausted);
+  // Nothing was taken by what was refused: the second slot is free.
+  EXPECT_TRUE(r->restore(saved, "bytes"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Identity,
