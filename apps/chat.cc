@@ -54,7 +54,7 @@ class ChatVerb final : public Verb {
 
  private:
   Result<void> talk() {
-    FATHOM_ASSIGN_OR_RETURN(session_, open_session(flags_, true, {}, output_.show_progress()));
+    FATHOM_ASSIGN_OR_RETURN(session_, open_session(flags_, output_, true, {}));
     FATHOM_ASSIGN_OR_RETURN(sequence_, session_.runner->open());
     struct sigaction action = {};
     action.sa_handler = on_interrupt;  // without SA_RESTART: reading a line ends too

@@ -4,6 +4,7 @@
 
 #include "apps/common.h"
 #include "apps/verb.h"
+#include "checkpoint/fingerprint.h"
 #include "eval/case_check.h"
 #include "model/inventory.h"
 
@@ -20,6 +21,7 @@ class CheckVerb final : public Verb {
   void add_options(CLI::App& app) override {
     app.add_option("MODEL", flags_.model, "Model folder (default: the model in models/)");
     app.add_option("--cases", cases_, "Folder of stored cases (default: MODEL/cases)");
+    app.add_flag("--deep", deep_, "Read every weight: NaN codes, fingerprint");
     flags_.add_to(app);
     output_.add_to(app);
   }
@@ -53,14 +55,32 @@ class CheckVerb final : public Verb {
     CaseReport report;
     report.problems = checkpoint.compare(expected_tensors(file.config));
     n_tensors_ = static_cast<int64_t>(checkpoint.tensors().size());
+    if (deep_) read_weights(checkpoint, report);
     return report;
   }
 
-  static boost::json::object to_json(const CaseReport& report) {
+  // Computed from the bytes, not taken from the note beside the files: the question is whether they
+  // are what they should be.
+  void read_weights(const Checkpoint& checkpoint, CaseReport& report) {
+    ThreadPool pool(flags_.threads);
+    for (std::string& problem : find_bad_codes(checkpoint, pool)) {
+      report.problems.push_back(std::move(problem));
+    }
+    fingerprint_ = to_hex(weights_fingerprint(checkpoint, pool));
+  }
+
+  boost::json::object to_json(const CaseReport& report) const {
+    boost::json::object result = common_json(report);
+    if (deep_) result["fingerprint"] = fingerprint_;
+    return result;
+  }
+
+  static boost::json::object common_json(const CaseReport& report) {
     return {{"cases", report.cases},
             {"passed", report.passed},
             {"failed", report.failed},
             {"ties", report.ties},
+            {"undecided", report.undecided},
             {"worst", boost::json::object{{"case", report.worst.case_name},
                                           {"tensor", report.worst.tensor},
                                           {"error", report.worst.error},
@@ -72,7 +92,9 @@ class CheckVerb final : public Verb {
     for (const std::string& problem : report.problems) std::cout << problem << "\n";
     std::cout << path_ << ": " << n_tensors_ << " tensors, " << report.cases << " cases, "
               << report.passed << " passed, " << report.failed << " failed, " << report.compared
-              << " tensors compared, " << report.ties << " exact ties among stored decisions\n";
+              << " tensors compared, " << report.ties << " exact ties among stored decisions, "
+              << report.undecided << " differing ones that rounding may turn\n";
+    if (deep_) std::cout << "fingerprint " << fingerprint_ << "\n";
     if (report.cases == 0) return;
     std::cout << "closest to its bound: case " << report.worst.case_name << ", "
               << report.worst.tensor << ": " << report.worst.error << " of " << report.worst.bound
@@ -82,6 +104,8 @@ class CheckVerb final : public Verb {
   ModelFlags flags_;
   OutputFlags output_;
   std::string cases_;
+  bool deep_ = false;
+  std::string fingerprint_;
   std::string path_;
   int64_t n_tensors_ = 0;
 };

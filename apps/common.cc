@@ -79,22 +79,50 @@ Result<std::unique_ptr<Ops>> open_backend(const ModelFlags& flags) {
   return make_backend({.kind = kind, .n_threads = flags.threads});
 }
 
-Result<Session> open_session(const ModelFlags& flags, bool need_tokenizer, RunnerOptions asked,
-                             bool progress) {
-  const IndexScores scores = flags.index_scores == "bf16" ? IndexScores::kBf16 : IndexScores::kF32;
-  Session session;
+namespace {
+
+Result<LoadedModel> load_with_progress(const ModelFlags& flags, const OutputFlags& output,
+                                       bool need_tokenizer, Ops& ops) {
   FATHOM_ASSIGN_OR_RETURN(const std::string path, model_path(flags.model));
+  ProgressLine reading(output.show_progress(), "loading", "bytes");
+  ProgressLine copying(output.show_progress(), "load weights", "bytes");  // into a GPU's memory
+  LoadOptions options = {.need_tokenizer = need_tokenizer, .n_threads = flags.threads};
+  options.model.index_scores =
+      flags.index_scores == "bf16" ? IndexScores::kBf16 : IndexScores::kF32;
+  options.model.memory = &ops.memory();
+  options.progress = [&](int64_t done, int64_t all) { reading.update(done, all); };
+  options.model.progress = [&](int64_t done, int64_t all) {
+    reading.clear();
+    copying.update(done, all);
+  };
+  return load_model(path, options);
+}
+
+}  // namespace
+
+Result<Session> open_session(const ModelFlags& flags, const OutputFlags& output,
+                             bool need_tokenizer, RunnerOptions asked) {
+  Session session;
   FATHOM_ASSIGN_OR_RETURN(session.ops, open_backend(flags));
-  ProgressLine line(progress, "load weights", "bytes");
-  LoadOptions load = {.model = {.index_scores = scores, .memory = &session.ops->memory()},
-                      .need_tokenizer = need_tokenizer};
-  load.model.progress = [&](int64_t done, int64_t all) { line.update(done, all); };
-  FATHOM_ASSIGN_OR_RETURN(session.loaded, load_model(path, load));
-  line.clear();
+  FATHOM_ASSIGN_OR_RETURN(session.loaded,
+                          load_with_progress(flags, output, need_tokenizer, *session.ops));
+  for (const std::string& warning : session.loaded.warnings) {
+    if (!output.quiet) {
+      std::fprintf(stderr, "fathom: note: %s/config.json: %s\n", session.loaded.path.c_str(),
+                   warning.c_str());
+    }
+  }
   asked.schedule = flags.mode == "exact" ? Schedule::kExact : Schedule::kDeploy;
   asked.context = flags.context;
   FATHOM_ASSIGN_OR_RETURN(session.runner, Runner::make(*session.loaded.model, *session.ops, asked));
   return session;
+}
+
+int finish(int status) {
+  std::cout.flush();
+  const bool written = std::cout.good() && std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (written || status != 0) return status;
+  return fail(io_error("standard output: wanted to write all of it, found that not all could be"));
 }
 
 int fail(const Error& error) {

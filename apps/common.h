@@ -52,13 +52,15 @@ struct Session {
 Result<std::string> model_path(const std::string& flag);
 Result<std::unique_ptr<Ops>> open_backend(const ModelFlags& flags);
 
-// `asked` gives what the flags do not: rows of a step and of logits, open sequences. `progress`: of
-// the weights' way into a GPU's memory.
-Result<Session> open_session(const ModelFlags& flags, bool need_tokenizer, RunnerOptions asked,
-                             bool progress);
+// `asked` gives what the flags do not: rows of a step and of logits, open sequences. Shows the
+// progress of loading as `output` says.
+Result<Session> open_session(const ModelFlags& flags, const OutputFlags& output,
+                             bool need_tokenizer, RunnerOptions asked);
 
 // Prints "fathom: MESSAGE" to standard error and gives exit status 1.
 int fail(const Error& error);
+// The exit status of a verb that ended with `status`: 1 where standard output did not take all.
+int finish(int status);
 // Prints one JSON object and a newline to standard output.
 void print_json(const boost::json::value& value);
 

@@ -110,8 +110,7 @@ class EvalVerb final : public Verb {
   Result<Session> open(int64_t context, int64_t logit_rows) {
     ModelFlags flags = flags_;
     flags.context = context;
-    return open_session(flags, true, {.max_rows = context, .max_logit_rows = logit_rows},
-                        output_.show_progress());
+    return open_session(flags, output_, true, {.max_rows = context, .max_logit_rows = logit_rows});
   }
 
   // The documents of a set as one stream, an end token behind each, cut to --tokens.

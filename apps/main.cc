@@ -1,6 +1,8 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 
+#include "apps/common.h"
 #include "apps/config_file.h"
 #include "apps/verb.h"
 #include "ops/backends.h"
@@ -33,21 +35,30 @@ int main(int argc, char** argv) {
     verbs.back()->add_options(*verb);
     fathom::add_config_flag(*verb);
   }
+  // CLI11 would say that a verb is required.
+  const bool known = argc < 2 || argv[1][0] == '-' ||
+                     std::any_of(verbs.begin(), verbs.end(), [&](const auto& verb) {
+                       return std::string_view(verb->name()) == argv[1];
+                     });
+  if (!known) {
+    std::fprintf(stderr, "fathom: usage: verb: wanted one of fathom --help, found %s\n", argv[1]);
+    return 2;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& done) {  // --help, --version
-    return app.exit(done);
+    return fathom::finish(app.exit(done));
   } catch (const CLI::ParseError& error) {
     std::fprintf(stderr, "fathom: usage: %s; see fathom --help\n", error.what());
     return 2;
   }
   const auto configured = fathom::apply_config_file(*app.get_subcommands().front());
   if (!configured) {
-    std::fprintf(stderr, "fathom: usage: %s\n", configured.error().message.c_str());
+    std::fprintf(stderr, "fathom: usage: --config: %s\n", configured.error().message.c_str());
     return 2;
   }
   for (const auto& verb : verbs) {
-    if (app.got_subcommand(verb->name())) return verb->run();
+    if (app.got_subcommand(verb->name())) return fathom::finish(verb->run());
   }
   return 2;
 }

@@ -43,8 +43,11 @@ class PromptVerb final : public Verb {
     FATHOM_ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::load(path + "/tokenizer.json"));
     FATHOM_ASSIGN_OR_RETURN(const ChatTemplate chat,
                             ChatTemplate::load(path, config.config.model_type));
-    FATHOM_ASSIGN_OR_RETURN(const ChatRequest request, parse_chat_request(body));
-    FATHOM_ASSIGN_OR_RETURN(const RenderedPrompt prompt, chat.render(request));
+    const Result<ChatRequest> request = parse_chat_request(body);
+    if (!request) {
+      return invalid((file_.empty() ? "standard input" : file_) + ": " + request.error().message);
+    }
+    FATHOM_ASSIGN_OR_RETURN(const RenderedPrompt prompt, chat.render(*request));
     if (json_) {
       FATHOM_ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
                               tokenizer.encode(prompt.text.text, prompt.text.markers));

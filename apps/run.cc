@@ -48,8 +48,7 @@ class RunVerb final : public Verb {
     if (ids_.empty() && text.empty()) {
       FATHOM_ASSIGN_OR_RETURN(text, read_input(file_, kMaxPromptBytes));
     }
-    FATHOM_ASSIGN_OR_RETURN(Session session,
-                            open_session(flags_, ids_.empty(), {}, output_.show_progress()));
+    FATHOM_ASSIGN_OR_RETURN(Session session, open_session(flags_, output_, ids_.empty(), {}));
     const Tokenizer* tokenizer = session.loaded.tokenizer ? &*session.loaded.tokenizer : nullptr;
     FATHOM_ASSIGN_OR_RETURN(Sequence sequence, session.runner->open());
     FATHOM_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, prompt_ids(session, text));

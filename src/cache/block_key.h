@@ -8,7 +8,7 @@
 //
 // Every part is framed by its length. State that was computed after a bounded replay is named under
 // a branch that carries the grade of its first block: an exact chain never contains such a key.
-// Source: docs/design.md section 5; spec/lessons.md L24 to L29.
+// Source: docs/design.md section 5.
 
 #include <compare>
 #include <cstdint>

@@ -164,15 +164,25 @@ Sha256Digest cached_fingerprint(const Checkpoint& checkpoint, ThreadPool& pool) 
   return digest;
 }
 
-std::vector<std::string> find_bad_codes(const Checkpoint& checkpoint, ThreadPool& pool) {
+std::vector<std::string> find_bad_codes(
+    const Checkpoint& checkpoint, ThreadPool& pool,
+    const std::function<void(int64_t done, int64_t all)>& progress) {
   const std::vector<Piece> pieces = cut(checkpoint);
   std::vector<int64_t> counts(pieces.size());
-  pool.parallel_for(static_cast<int64_t>(pieces.size()), 1, [&](int64_t begin, int64_t end) {
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      const Tensor& view = checkpoint.tensors()[pieces[i].tensor].view;
-      counts[i] = count_bad(view.dtype, bytes_of(view, pieces[i].begin, pieces[i].end));
-    }
-  });
+  const auto count = [&](size_t i) {
+    const Tensor& view = checkpoint.tensors()[pieces[i].tensor].view;
+    counts[i] = count_bad(view.dtype, bytes_of(view, pieces[i].begin, pieces[i].end));
+  };
+  constexpr size_t kBatch = 64;  // pieces between two calls of progress
+  int64_t done = 0;
+  for (size_t first = 0; first < pieces.size(); first += kBatch) {
+    const size_t last = std::min(first + kBatch, pieces.size());
+    pool.parallel_for(static_cast<int64_t>(last - first), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) count(first + static_cast<size_t>(i));
+    });
+    for (size_t i = first; i < last; ++i) done += pieces[i].end - pieces[i].begin;
+    if (progress) progress(done, checkpoint.payload_bytes());
+  }
   std::vector<int64_t> by_tensor(checkpoint.tensors().size());
   for (size_t i = 0; i < pieces.size(); ++i) by_tensor[pieces[i].tensor] += counts[i];
   std::vector<std::string> problems;

@@ -2,6 +2,7 @@
 
 // Two looks at every byte of a checkpoint, both in parallel.
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,10 @@ Sha256Digest weights_fingerprint(const Checkpoint& checkpoint, ThreadPool& pool)
 Sha256Digest cached_fingerprint(const Checkpoint& checkpoint, ThreadPool& pool);
 
 // Values that no weight may have: NaN codes of E4M3 and E8M0, NaN and infinity of BF16 and F32.
-// One line for each tensor that has some, with their number and the first position.
-std::vector<std::string> find_bad_codes(const Checkpoint& checkpoint, ThreadPool& pool);
+// One line for each tensor that has some, with their number and the first position. `progress` may
+// be null; it is called now and then by the calling thread, with bytes.
+std::vector<std::string> find_bad_codes(
+    const Checkpoint& checkpoint, ThreadPool& pool,
+    const std::function<void(int64_t done, int64_t all)>& progress = {});
 
 }  // namespace fathom

@@ -2,20 +2,29 @@
 
 #include <filesystem>
 
+#include "checkpoint/fingerprint.h"
 #include "model/inventory.h"
 #include "text/engram_map.h"
 
 namespace fathom {
 namespace {
 
-Result<void> check_inventory(const Checkpoint& checkpoint, const ModelConfig& config) {
-  const std::vector<std::string> problems = checkpoint.compare(expected_tensors(config));
+// The first of several, and how to see all of them.
+Result<void> none_of(const std::vector<std::string>& problems, const char* verb) {
   if (problems.empty()) return {};
   std::string message = problems.front();
   if (problems.size() > 1) {
-    message += " (and " + std::to_string(problems.size() - 1) + " more; `fathom check` lists them)";
+    message += " (and " + std::to_string(problems.size() - 1) + " more; `" + verb + "` lists them)";
   }
   return invalid(message);
+}
+
+Result<void> check_weights(const Checkpoint& checkpoint, const ModelConfig& config,
+                           const LoadOptions& options) {
+  FATHOM_RETURN_IF_ERROR(none_of(checkpoint.compare(expected_tensors(config)), "fathom check"));
+  if (checkpoint.payload_bytes() > kLookedAtBytes) return {};
+  ThreadPool pool(options.n_threads);
+  return none_of(find_bad_codes(checkpoint, pool, options.progress), "fathom check --deep");
 }
 
 Result<std::optional<Tokenizer>> load_tokenizer(const std::string& folder,
@@ -56,7 +65,7 @@ Result<LoadedModel> load_model(const std::string& path, const LoadOptions& optio
   loaded.warnings = std::move(file.warnings);
   FATHOM_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open(path));
   loaded.checkpoint = std::make_unique<Checkpoint>(std::move(checkpoint));
-  FATHOM_RETURN_IF_ERROR(check_inventory(*loaded.checkpoint, file.config));
+  FATHOM_RETURN_IF_ERROR(check_weights(*loaded.checkpoint, file.config, options));
   FATHOM_ASSIGN_OR_RETURN(loaded.tokenizer,
                           load_tokenizer(path, file.config, options.need_tokenizer));
   FATHOM_ASSIGN_OR_RETURN(std::vector<int32_t> token_map,

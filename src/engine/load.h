@@ -18,7 +18,14 @@ namespace fathom {
 struct LoadOptions {
   ModelOptions model;
   bool need_tokenizer = true;
+  int n_threads = 0;  // that look at the weights; 0: one for each hardware thread
+  // May be null; called now and then with bytes of weights.
+  std::function<void(int64_t done, int64_t all)> progress = {};
 };
+
+// Weights of at most so many bytes are looked at when they are loaded; of larger ones `fathom check
+// --deep` finds bad codes, and their pages are read when they are first used.
+inline constexpr int64_t kLookedAtBytes = int64_t{8} << 30;
 
 // The parts of a model folder, in the order of who outlives whom.
 struct LoadedModel {
@@ -29,8 +36,8 @@ struct LoadedModel {
   std::vector<std::string> warnings;  // unknown configuration keys
 };
 
-// Refuses a checkpoint that is not, tensor for tensor, what the configuration expects; the message
-// names the first problem and counts the others.
+// Refuses a checkpoint that is not, tensor for tensor, what the configuration expects, and weights
+// with NaN or infinite values; the message names the first problem and counts the others.
 Result<LoadedModel> load_model(const std::string& path, const LoadOptions& options);
 
 }  // namespace fathom

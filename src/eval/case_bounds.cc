@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "eval/case_names.h"
 
 namespace fathom {
 namespace {
@@ -16,27 +17,29 @@ double number(const json::value* value) {
   return value->to_number<double>();
 }
 
-double max_abs(const json::value* value) {
+// The largest number below `key` in a value: a number itself, an object's, or an array's entries'.
+double largest(const json::value* value, const char* key) {
   if (value == nullptr) return 0;
   if (value->is_number()) return number(value);
-  if (value->is_object()) return number(value->get_object().if_contains("max_abs"));
-  double largest = 0;
+  if (value->is_object()) return number(value->get_object().if_contains(key));
+  double found = 0;
   if (value->is_array()) {
-    for (const json::value& entry : value->get_array())
-      largest = std::max(largest, max_abs(&entry));
+    for (const json::value& entry : value->get_array()) {
+      found = std::max(found, largest(&entry, key));
+    }
   }
-  return largest;
+  return found;
 }
 
 // The largest deviation that a case records for final logits.
-double recorded(const json::object& entry) {
-  double largest = 0;
+double recorded_logits(const json::object& entry, const char* what) {
+  double found = 0;
   for (const char* key :
        {"logit_deviation_other_sum_orders", "last_logit_deviation_other_sum_orders",
         "deviation_other_sum_orders", "independent_implementation_deviation"}) {
-    largest = std::max(largest, max_abs(entry.if_contains(key)));
+    found = std::max(found, largest(entry.if_contains(key), what));
   }
-  return largest;
+  return found;
 }
 
 const json::object* object_at(const json::object& parent, std::string_view key) {
@@ -58,11 +61,12 @@ Result<CaseBounds> CaseBounds::read(const std::string& path) {
   for (const auto& [name, value] : *cases) {
     if (!value.is_object()) continue;
     const json::object& entry = value.get_object();
-    bounds.logits_[std::string(name)] = recorded(entry);
+    bounds.logits_[std::string(name)] = recorded_logits(entry, "max_abs");
+    bounds.logits_rms_[std::string(name)] = recorded_logits(entry, "rms");
     for (const auto& [part, inner] : entry) {
-      if (inner.is_object()) {
-        bounds.logits_[std::string(name) + "/" + std::string(part)] = recorded(inner.get_object());
-      }
+      if (!inner.is_object()) continue;
+      bounds.logits_[std::string(name) + "/" + std::string(part)] =
+          recorded_logits(inner.get_object(), "max_abs");
     }
     const auto read = [&](const char* key, Deviations& deviations) {
       const json::object* recorded_ones = object_at(entry, key);
@@ -71,7 +75,7 @@ Result<CaseBounds> CaseBounds::read(const std::string& path) {
         if (!deviation.is_object()) continue;
         const json::object& d = deviation.get_object();
         deviations[std::string(tensor)] = {
-            .max_abs = max_abs(&deviation),
+            .max_abs = largest(&deviation, "max_abs"),
             .fraction = number(d.if_contains("max_fraction_of_elements_differing"))};
       }
     };
@@ -81,36 +85,53 @@ Result<CaseBounds> CaseBounds::read(const std::string& path) {
   return bounds;
 }
 
-double CaseBounds::logits(const std::string& case_name, const std::string& part) const {
-  const auto find = [&](const std::string& key) {
-    const auto it = logits_.find(key);
-    return it == logits_.end() ? 0.0 : it->second;
+// FP32 scores record their own deviation only in part; the other sum orders are those of the case
+// with BF16 scores.
+double CaseBounds::recorded(const std::map<std::string, double>& of, const std::string& case_name,
+                            const std::string& part) const {
+  const auto find = [&](const std::string& name) {
+    const auto it = of.find(part.empty() ? name : name + "/" + part);
+    return it == of.end() ? 0.0 : it->second;
   };
-  double recorded = find(part.empty() ? case_name : case_name + "/" + part);
-  // FP32 scores record their own deviation only in part; the other sum orders are those of the case
-  // with BF16 scores.
-  const std::string suffix = "_fp32score";
-  if (case_name.ends_with(suffix)) {
-    recorded = std::max(recorded, find(case_name.substr(0, case_name.size() - suffix.size())));
-  }
-  return std::max(1e-3, 4 * recorded);
+  constexpr std::string_view kSuffix = "_fp32score";
+  if (!case_name.ends_with(kSuffix)) return find(case_name);
+  const std::string plain = case_name.substr(0, case_name.size() - kSuffix.size());
+  return std::max(find(case_name), find(plain));
+}
+
+double CaseBounds::logits(const std::string& case_name, const std::string& part) const {
+  return std::max(1e-3, 4 * recorded(logits_, case_name, part));
+}
+
+double CaseBounds::logits_rms(const std::string& case_name) const {
+  return std::max(0.15, 3 * recorded(logits_rms_, case_name, ""));
 }
 
 Bound CaseBounds::free_running(std::string_view name) const {
   const auto it = free_running_.find(name);
-  if (it == free_running_.end()) return {};
-  return {.absolute = std::max(1e-3, 4 * it->second.max_abs), .ulps = 2};
+  Bound bound = agreeing_row(name);
+  bound.absolute = it == free_running_.end() ? 0.01 : std::max(1e-3, 4 * it->second.max_abs);
+  return bound;
+}
+
+Bound CaseBounds::agreeing_row(std::string_view name) {
+  return {.absolute = 1e-3, .relative = 0.02, .ulps = 2, .one_step = is_quantised(name)};
 }
 
 Bound CaseBounds::layer_forced(std::string_view name, bool is_float32) const {
-  if (layer_forced_.empty()) return {};
   const auto it = layer_forced_.find(name);
   const Deviation recorded = it == layer_forced_.end() ? Deviation{} : it->second;
-  if (name == "out" || name == "mid") return {.absolute = 0.032, .fraction = 0.02};
-  if (is_float32) return {.absolute = std::max(1e-5, 4 * recorded.max_abs)};
+  if (name == "out" || name == "mid") return {.absolute = 0.032, .ulps = 2, .fraction = 0.02};
+  if (is_float32) {
+    // Coefficients and gates that are computed straight from a stored input.
+    const bool straight = name.starts_with("hc_attn.") || name == "engram.gate";
+    return {.absolute = std::max(straight ? 1e-5 : 6e-3, 4 * recorded.max_abs)};
+  }
   return {.absolute = 4 * recorded.max_abs,
+          .relative = 0.01,
           .ulps = 2,
-          .fraction = std::max(0.02, 4 * recorded.fraction)};
+          .one_step = is_quantised(name),
+          .fraction = std::max(0.05, 4 * recorded.fraction)};
 }
 
 }  // namespace fathom

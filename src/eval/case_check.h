@@ -23,9 +23,10 @@ struct CaseReport {
   int64_t cases = 0;
   int64_t passed = 0;
   int64_t failed = 0;
-  int64_t ties = 0;      // stored decisions whose last kept and first dropped scores are equal
-  int64_t compared = 0;  // tensors
-  WorstDeviation worst;  // by error / bound
+  int64_t ties = 0;       // stored decisions whose last kept and first dropped scores are equal
+  int64_t compared = 0;   // tensors, or rows of them
+  int64_t undecided = 0;  // differing decisions of free runs that rounding upstream may turn
+  WorstDeviation worst;   // by error / bound
   std::vector<std::string> problems;  // one line each
 };
 

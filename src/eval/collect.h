@@ -20,8 +20,8 @@ class CollectingProbe final : public Probe {
   using Wanted = std::function<bool(const std::string& name)>;
   explicit CollectingProbe(Wanted wanted) : wanted_(std::move(wanted)) {}
 
-  // From now on `name` is overwritten with `values`, which outlives the probe and has as many
-  // bytes.
+  // From now on `name` is overwritten with `values`, which outlives the probe; where they have not
+  // as many bytes, nothing is written and the name is a misfit.
   void force(const std::string& name, const Tensor& values) { forced_[name] = values; }
 
   void value(const std::string& name, const Tensor& tensor) override;
@@ -29,11 +29,13 @@ class CollectingProbe final : public Probe {
   // The last value of each name, taken before it was overwritten.
   const std::map<std::string, std::vector<double>>& values() const { return values_; }
   void clear() { values_.clear(); }
+  const std::vector<std::string>& misfits() const { return misfits_; }
 
  private:
   Wanted wanted_;
   std::map<std::string, Tensor> forced_;
   std::map<std::string, std::vector<double>> values_;
+  std::vector<std::string> misfits_;
 };
 
 }  // namespace fathom

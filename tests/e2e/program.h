@@ -1,0 +1,32 @@
+#pragma once
+
+// Runs the built program as a person does, and keeps what it said.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace fathom {
+
+struct Invocation {
+  std::vector<std::string> args;
+  std::string input;             // on standard input, from a pipe
+  bool closed_input = false;     // standard input is not open at all
+  std::string output_path = {};  // standard output; empty: kept
+};
+
+struct Outcome {
+  int status = -1;  // exit status, or 128 + the signal
+  std::string out;
+  std::string err;
+};
+
+// FATHOM_BINARY with the arguments. Ends it after a minute.
+Outcome run_program(const Invocation& invocation);
+
+// The same with a terminal as standard input, output and error. `talk` sees all that was shown so
+// far each time something new comes and answers what to type; empty: nothing.
+using Talk = std::function<std::string(const std::string& shown)>;
+Outcome run_in_terminal(const std::vector<std::string>& args, const Talk& talk);
+
+}  // namespace fathom

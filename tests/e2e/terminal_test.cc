@@ -1,0 +1,108 @@
+// Goal: the program behaves in a terminal and in a pipe as docs/cli.md says. Method: the built
+// program on the shipped model, in a pseudo-terminal and between pipes.
+#include <gtest/gtest.h>
+
+#include "program.h"
+
+namespace fathom {
+namespace {
+
+const std::string kModel = std::string(FATHOM_SOURCE_DIR) + "/models/fathom-34m";
+
+// More than one chunk of prefill.
+std::string long_text() {
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += "The river runs past the mill. ";
+  return text;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Terminal, InterruptStopsTheAnswerNotTheProgram) {
+  int step = 0;
+  size_t seen = 0;
+  const Outcome outcome = run_in_terminal(
+      {"chat", "-m", kModel, "--no-think", "--ignore-eos", "-n", "100000", "--context", "200000"},
+      [&](const std::string& shown) -> std::string {
+        const std::string fresh = shown.substr(seen);
+        const auto next = [&](const char* typed) {
+          ++step;
+          seen = shown.size();
+          return std::string(typed);
+        };
+        if (step == 0 && has(fresh, "> ")) return next("Tell me a story.\n");
+        // Echo and progress come first; an answer is there when more than those was shown.
+        if (step == 1 && fresh.size() > 400) return next("\x03");
+        if (step == 2 && has(fresh, "(stopped)") && fresh.ends_with("> ")) return next("\x03");
+        if (step == 3 && has(fresh, "leaves)") && fresh.ends_with("> ")) return next("/effort 7\n");
+        if (step == 4 && has(fresh, "effort 7") && fresh.ends_with("> ")) return next("/exit\n");
+        return "";
+      });
+  EXPECT_EQ(step, 5) << outcome.out;
+  EXPECT_EQ(outcome.status, 0) << outcome.out;
+}
+
+TEST(Terminal, ControlDLeavesTheChat) {
+  const Outcome outcome = run_in_terminal({"chat", "-m", kModel}, [&](const std::string& shown) {
+    return shown.ends_with("> ") ? std::string("\x04") : std::string();
+  });
+  EXPECT_EQ(outcome.status, 0) << outcome.out;
+}
+
+TEST(Terminal, LoadingAndPrefillShowProgress) {
+  const std::vector<std::string> args = {"run", "-m", kModel, "-p", long_text(), "-n", "1"};
+  const auto nothing = [](const std::string&) { return std::string(); };
+  const Outcome shown = run_in_terminal(args, nothing);
+  EXPECT_EQ(shown.status, 0);
+  EXPECT_TRUE(has(shown.out, "loading [")) << shown.out;
+  EXPECT_TRUE(has(shown.out, "prefill [")) << shown.out;
+  EXPECT_TRUE(has(shown.out, "tokens/s")) << shown.out;
+  EXPECT_TRUE(has(shown.out, "s left")) << shown.out;
+  std::vector<std::string> quiet = args;
+  quiet.push_back("--quiet");
+  const Outcome silent = run_in_terminal(quiet, nothing);
+  EXPECT_EQ(silent.status, 0);
+  EXPECT_FALSE(has(silent.out, "loading [") || has(silent.out, "prefill [")) << silent.out;
+}
+
+TEST(Terminal, ProgressStaysOutOfPipesUnlessAskedFor) {
+  const std::vector<std::string> args = {"run", "-m", kModel, "-p", long_text(), "-n", "1"};
+  const Outcome plain = run_program({.args = args});
+  EXPECT_EQ(plain.status, 0);
+  EXPECT_EQ(plain.err, "");
+  std::vector<std::string> asked = args;
+  asked.push_back("--progress");
+  const Outcome shown = run_program({.args = asked});
+  EXPECT_TRUE(has(shown.err, "loading [") && has(shown.err, "prefill [")) << shown.err;
+  EXPECT_EQ(shown.out, plain.out);
+}
+
+TEST(Terminal, RunReadsAPipe) {
+  const Outcome piped =
+      run_program({.args = {"run", "-m", kModel, "-n", "8"}, .input = "def add(a, b):"});
+  const Outcome flag =
+      run_program({.args = {"run", "-m", kModel, "-n", "8", "-p", "def add(a, b):"}});
+  EXPECT_EQ(piped.status, 0) << piped.err;
+  EXPECT_GT(piped.out.size(), 1u);
+  EXPECT_EQ(piped.out, flag.out);
+}
+
+// The reader goes away: the program ends by the signal that says so, without a word.
+TEST(Terminal, AClosedPipeEndsTheProgramQuietly) {
+  const Outcome outcome =
+      run_program({.args = {"tokenize", "--jsonl", "-m", kModel}, .input = "{\"text\":\"a\"}\n"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  const std::string command = std::string(FATHOM_BINARY) + " run -m " + kModel +
+                              " -p 'The river' --ignore-eos -n 400 2>&1 | head -c 1 | wc -c";
+  FILE* pipe = ::popen(command.c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  char counted[16] = {};
+  ASSERT_NE(std::fgets(counted, sizeof(counted), pipe), nullptr);
+  ::pclose(pipe);
+  EXPECT_EQ(std::atoi(counted), 1);
+}
+
+}  // namespace
+}  // namespace fathom
