@@ -102,12 +102,13 @@ double CaseComparison::gap(const std::string& name, int64_t at) const {
 // One list of ids; ours may have more holes. A gap of 0 asks for equality.
 void CaseComparison::ids(const std::string& name, const Numbers& got, const Numbers& want,
                          double gap) {
-  ++report_.compared;
-  if (without_holes(got) == without_holes(want)) return;
-  if (gap > 0 && gap < kUndecidedGap) {
+  const bool equal = without_holes(got) == without_holes(want);
+  if (!equal && gap > 0 && gap < kUndecidedGap) {
     ++report_.undecided;
     return;
   }
+  ++report_.compared;
+  if (equal) return;
   fail(name, "wanted equal ids, found others");
 }
 

@@ -229,7 +229,8 @@ Result<std::vector<std::vector<TokenId>>> read_passages(const ParityOptions& opt
                             read_maybe_gzip(paths[static_cast<size_t>(set)]));
     std::vector<TokenId> ids;
     for (const std::string& document : split_documents(joined)) {
-      const auto more = tokenizer.encode(document, AddedTokens::kIgnore).value();
+      FATHOM_ASSIGN_OR_RETURN(const std::vector<TokenId> more,
+                              tokenizer.encode(document, AddedTokens::kIgnore));
       ids.insert(ids.end(), more.begin(), more.end());
     }
     const int64_t room = static_cast<int64_t>(ids.size()) - options.tokens;

@@ -28,6 +28,7 @@ TEST(StoredCases, AllOfT12Agree) {
   EXPECT_EQ(report->passed, 10);
   EXPECT_GT(report->compared, 2000);
   EXPECT_GT(report->ties, 0);
+  EXPECT_EQ(report->undecided, 0);
 }
 
 // One bit of one weight of the last layer changes the logits: the comparison must notice.
