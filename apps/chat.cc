@@ -1,8 +1,11 @@
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <cerrno>
 #include <iostream>
 
 #include "apps/chat_prompt.h"
@@ -18,7 +21,30 @@ namespace {
 // Set by ctrl-C; an answer that is being written ends at the next token.
 std::atomic<bool> interrupted = false;
 
-void on_interrupt(int /*signal*/) { interrupted = true; }
+// A byte for each ctrl-C: one that comes just before a wait for input ends that wait too.
+int wake[2] = {-1, -1};
+
+void on_interrupt(int /*signal*/) {
+  const int before = errno;
+  interrupted = true;
+  [[maybe_unused]] const ssize_t n = ::write(wake[1], "", 1);  // full: there is a byte already
+  errno = before;
+}
+
+void forget_interrupts() {
+  char byte = 0;
+  while (::read(wake[0], &byte, 1) == 1) {
+  }
+  interrupted = false;
+}
+
+// False where ctrl-C came first. A terminal gives one line a read, so none waits in a buffer.
+bool wait_for_line() {
+  pollfd sources[2] = {{0, POLLIN, 0}, {wake[0], POLLIN, 0}};
+  while (::poll(sources, 2, -1) < 0 && errno == EINTR) {
+  }
+  return (sources[1].revents & POLLIN) == 0;
+}
 
 constexpr const char* kHelp =
     "/help       this text\n"
@@ -56,6 +82,7 @@ class ChatVerb final : public Verb {
   Result<void> talk() {
     FATHOM_ASSIGN_OR_RETURN(session_, open_session(flags_, output_, true, {}));
     FATHOM_ASSIGN_OR_RETURN(sequence_, session_.runner->open());
+    if (::pipe2(wake, O_CLOEXEC | O_NONBLOCK) != 0) return io_error("chat: cannot make a pipe");
     struct sigaction action = {};
     action.sa_handler = on_interrupt;  // without SA_RESTART: reading a line ends too
     sigaction(SIGINT, &action, nullptr);
@@ -63,9 +90,10 @@ class ChatVerb final : public Verb {
     const bool terminal = ::isatty(0) != 0;
     if (terminal) std::cout << "/help tells what there is.\n";
     while (true) {
+      forget_interrupts();
       if (terminal) std::cout << "> " << std::flush;
       std::string line;
-      if (!std::getline(std::cin, line)) {
+      if ((terminal && !wait_for_line()) || !std::getline(std::cin, line)) {
         if (!interrupted.exchange(false)) break;
         std::cin.clear();
         ::clearerr(stdin);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -23,8 +24,10 @@ class FolderTest : public testing::Test {
  private:
   static std::string name() {
     const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    return std::string("fathom_") + test->test_suite_name() + "_" + test->name() + "_" +
-           std::to_string(::getpid());
+    std::string name = std::string("fathom_") + test->test_suite_name() + "_" + test->name() + "_" +
+                       std::to_string(::getpid());
+    std::replace(name.begin(), name.end(), '/', '_');  // of tests with parameters
+    return name;
   }
   void remove() const {
     std::error_code ignored;  // a test may have made it read-only, or made nothing

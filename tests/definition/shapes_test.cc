@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <numeric>
 
-#include "base/file.h"
+#include "base/folder_testing.h"
 #include "case_writer.h"
 #include "engine/load.h"
 #include "eval/case_check.h"
@@ -132,39 +132,33 @@ struct ShapeCase {
   int64_t n_cases;
 };
 
-class Shapes : public testing::TestWithParam<ShapeCase> {
+class Shapes : public FolderTest, public testing::WithParamInterface<ShapeCase> {
  protected:
   void SetUp() override {
-    folder_ = testing::TempDir() + "/fathom_shape_" + GetParam().name;
-    fs::remove_all(folder_);
     ThreadPool pool(2);
     const ModelConfig config = GetParam().config();
     const auto valid = validate_config(config, GetParam().name);
     ASSERT_TRUE(valid) << valid.error().message;
-    fs::create_directories(folder_ + "/cases");
+    fs::create_directories(folder() + "/cases");
     const auto written = write_random_model(
-        folder_, config, {.seed = GetParam().seed, .max_shard_bytes = GetParam().max_shard_bytes},
+        folder(), config, {.seed = GetParam().seed, .max_shard_bytes = GetParam().max_shard_bytes},
         pool);
     ASSERT_TRUE(written) << written.error().message;
   }
-  void TearDown() override { fs::remove_all(folder_); }
-
   void write(const std::string& suffix, IndexScores scores, Ops& ops) const {
     const auto loaded =
-        load_model(folder_, {.model = {.index_scores = scores}, .need_tokenizer = false});
+        load_model(folder(), {.model = {.index_scores = scores}, .need_tokenizer = false});
     ASSERT_TRUE(loaded) << loaded.error().message;
-    write_cases(folder_ + "/cases", *loaded->model, ops, suffix);
+    write_cases(folder() + "/cases", *loaded->model, ops, suffix);
   }
 
   CaseReport check() const {
     const auto ops = make_backend({.n_threads = 2});
     auto report = check_cases(
-        folder_, **ops, {.cases = folder_ + "/cases", .manifest = folder_ + "/manifest.json"});
+        folder(), **ops, {.cases = folder() + "/cases", .manifest = folder() + "/manifest.json"});
     EXPECT_TRUE(report) << report.error().message;
     return report ? *report : CaseReport();
   }
-
-  std::string folder_;
 };
 
 TEST_P(Shapes, CasesOfTheScalarPathHoldOnTheBestOne) {
@@ -181,12 +175,12 @@ TEST_P(Shapes, CasesOfTheScalarPathHoldOnTheBestOne) {
 TEST_P(Shapes, AnotherModelOfTheShapeDoesNotHold) {
   const auto scalar = make_backend({.n_threads = 1, .cpu_path = CpuPath::kScalar});
   write("", IndexScores::kBf16, **scalar);
-  for (const auto& entry : fs::directory_iterator(folder_)) {
+  for (const auto& entry : fs::directory_iterator(folder())) {
     if (entry.is_regular_file()) fs::remove(entry.path());
   }
   ThreadPool pool(2);
   ASSERT_TRUE(
-      write_random_model(folder_, GetParam().config(), {.seed = GetParam().seed + 1}, pool));
+      write_random_model(folder(), GetParam().config(), {.seed = GetParam().seed + 1}, pool));
   const CaseReport report = check();
   EXPECT_EQ(report.passed, 0);
 }

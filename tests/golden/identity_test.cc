@@ -1,6 +1,7 @@
 // Goal: results do not depend on how the work is cut. Method: bit equality of logits between ways
 // of computing the same rows, on T12 and on the shipped model (docs/design.md sections 6 and 7).
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -243,7 +244,8 @@ TEST_P(Identity, ABoundedRewindReplaysOneWindow) {
 // A sequence that was written to a file and read by a new runner, whose pools give it other places
 // and held something else before.
 TEST_P(Identity, ACacheWrittenOutAndReadBackContinuesWithTheSameBits) {
-  const std::string path = testing::TempDir() + "/fathom_sequence_" + GetParam().name;
+  const std::string path =
+      testing::TempDir() + "/fathom_sequence_" + GetParam().name + "_" + std::to_string(::getpid());
   for (const Schedule schedule : {Schedule::kExact, Schedule::kDeploy}) {
     for (const int64_t cut : {n_, n_ - 1, n_ / 2}) {  // one cut has an unfinished pair
       const auto live = runner(*ops_, schedule);
