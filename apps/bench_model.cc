@@ -154,7 +154,9 @@ double prefill_multiply_adds(const ModelConfig& config, const ModelPlan& plan,
     sum += static_cast<double>((n - first) * row_products(w, text.num_experts_per_tok));
     if (layer.owns_kv()) {
       const int64_t per_row = matrix(w.compressor.wkv) + matrix(w.compressor.wgate);
-      sum += static_cast<double>(n * per_row + n / layer.ratio * matrix(w.compressor.wk));
+      sum += static_cast<double>(n * per_row);
+      const int64_t n_entries = n / layer.ratio;
+      sum += static_cast<double>(n_entries * matrix(w.compressor.wk));
     }
     for (int64_t p = first; p < n; ++p) {
       int64_t slots = std::min(p + 1, text.sliding_window);

@@ -39,10 +39,12 @@ struct RawEntry {
 // say where an event belongs; whatever does not belong is the first and only error.
 class HeaderEvents {
  public:
+  // NOLINTBEGIN(readability-identifier-naming): names that Boost.JSON's parser looks for
   static constexpr size_t max_object_size = size_t(-1);
   static constexpr size_t max_array_size = size_t(-1);
   static constexpr size_t max_key_size = size_t(-1);
   static constexpr size_t max_string_size = size_t(-1);
+  // NOLINTEND(readability-identifier-naming)
 
   std::vector<RawEntry> entries;
   std::map<std::string, std::string> metadata;

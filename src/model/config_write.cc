@@ -48,7 +48,7 @@ class Writer {
  private:
   void new_line() {
     text_ += '\n';
-    text_.append(static_cast<size_t>(2 * depth_), ' ');
+    text_.append(2 * static_cast<size_t>(depth_), ' ');
   }
   void element() {
     if (!first_) text_ += ',';

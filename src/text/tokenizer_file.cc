@@ -132,7 +132,7 @@ Result<void> Reader::read_added_token(const json::value& value, size_t index) {
   AddedToken added{static_cast<TokenId>(id), std::string(content), special};
   const TokenId entry = find_entry(content);
   if (entry == kNoToken) {
-    FATHOM_RETURN_IF_ERROR(put(added.id, added.content, [&] { return where; }));
+    FATHOM_RETURN_IF_ERROR(put(added.id, added.content, [&] { return std::string(where); }));
   } else if (entry != id) {
     return source_.error(where, fmt::format("id {} of {} differs from its id {} in model.vocab", id,
                                             quote(content), entry));

@@ -94,7 +94,7 @@ class IndexPass {
   int64_t n_heads() const { return args_.n_heads; }
   int64_t head_width() const { return 2 * args_.keys.stream.payload_bytes; }
   int64_t row_width() const { return n_heads() * head_width(); }
-  int64_t K() const { return args_.topk.dim(1); }
+  int64_t n_chosen() const { return args_.topk.dim(1); }
   int64_t n_pool() const { return args_.pool_out.empty() ? 0 : args_.pool_out.dim(1); }
   int64_t visible(int64_t row) const {
     return visible_entries(args_.rows->position(row), args_.keys.stream.ratio);
@@ -116,9 +116,9 @@ class IndexPass {
 
   // Everything is chosen and every block is in the pool: no score decides anything.
   bool settle_without_scores(int64_t row) const {
-    if (visible(row) > K() || (n_pool() > 0 && n_blocks_of(row) > n_pool())) return false;
+    if (visible(row) > n_chosen() || (n_pool() > 0 && n_blocks_of(row) > n_pool())) return false;
     if (!args_.pool_in.empty() && n_listed(row) < n_blocks_of(row)) return false;
-    fill_ascending(args_.topk.row<int32_t>(row), visible(row), K());
+    fill_ascending(args_.topk.row<int32_t>(row), visible(row), n_chosen());
     if (n_pool() > 0) fill_ascending(args_.pool_out.row<int32_t>(row), n_blocks_of(row), n_pool());
     return true;
   }
@@ -301,7 +301,7 @@ class IndexPass {
   }
 
   void begin(Selection* selection) const {
-    selection->entries.begin(K());
+    selection->entries.begin(n_chosen());
     selection->blocks.begin(n_pool());
   }
 
