@@ -26,9 +26,9 @@ run_tests() {
   if [ -n "$all" ]; then
     test_differential
     test_sanitizer asan 'torch|gpu|differential|long|slow|tidy'
-    unless_unproven tsan test_sanitizer tsan 'torch|gpu|differential|long|slow'
-    unless_unproven fuzz test_fuzz
-    unless_unproven clang-tidy test_clang_tidy
+    test_sanitizer tsan 'torch|gpu|differential|long|slow'
+    test_fuzz
+    test_clang_tidy
     test_cuda
     test_train
   fi
@@ -53,22 +53,6 @@ skip() {
 
 # labelled NAME|NAME...: the pattern of a test with one of these labels (cmake/FathomRoom.cmake).
 labelled() { printf '(^|,)(%s)(,|$)' "$1"; }
-
-# Steps that have not yet run to their end on this tree, each alone or in `--all`. They are skipped
-# by name, never counted as passed; the first full run of a step takes it off this list.
-unproven_steps='tsan fuzz clang-tidy'
-
-# unless_unproven STEP command...
-unless_unproven() {
-  begin
-  case " $unproven_steps " in
-    *" $1 "*) skip "$1" "not yet run to its end on this tree (tools/test.sh, unproven_steps)" ;;
-    *)
-      shift
-      "$@"
-      ;;
-  esac
-}
 
 count_of() { sed -n "s/^.*[[:space:]]$1=\"\([0-9]*\)\".*$/\1/p" "$2" | head -n 1; }
 
