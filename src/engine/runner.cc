@@ -22,6 +22,7 @@ int64_t boundary_bytes(const TextConfig& text, int64_t n_rows) {
 RunnerOptions completed(const Model& model, RunnerOptions options) {
   options.max_rows = std::max(options.max_rows, model.config().text_config.sliding_window);
   options.max_rows = std::max(options.max_rows, options.n_sequences);
+  if (options.n_blocks == 0) options.n_blocks = options.n_sequences * blocks_for(options.context);
   return options;
 }
 
@@ -50,9 +51,8 @@ Result<std::unique_ptr<Runner>> Runner::make(const Model& model, Ops& ops,
   }
   const RunnerOptions options = completed(model, asked);
   const KvSpec& spec = model.kv_spec();
-  const int64_t n_blocks = options.n_sequences * blocks_for(options.context);
   DeviceMemory& memory = ops.memory();
-  FATHOM_ASSIGN_OR_RETURN(KvPool blocks, KvPool::make(spec, n_blocks, memory));
+  FATHOM_ASSIGN_OR_RETURN(KvPool blocks, KvPool::make(spec, options.n_blocks, memory));
   FATHOM_ASSIGN_OR_RETURN(WindowPool windows, WindowPool::make(spec, options.n_sequences, memory));
   FATHOM_ASSIGN_OR_RETURN(Workspace workspace,
                           Workspace::make(model.config(), limits_of(options), memory));
@@ -130,7 +130,8 @@ Result<void> Runner::append(Sequence& sequence, std::span<const int32_t> tokens,
   return {};
 }
 
-// Cannot run out: the pool holds n_sequences whole contexts and append() bounds each.
+// Cannot run out: either the pool holds n_sequences whole contexts and append() bounds each, or
+// the blocks were given.
 void Runner::reserve(Sequence& sequence, int64_t end) {
   while (static_cast<int64_t>(sequence.blocks.size()) < blocks_for(end)) {
     Result<BlockId> id = blocks_.allocate();

@@ -31,6 +31,7 @@ struct RunnerOptions {
   Schedule schedule = Schedule::kDeploy;
   int64_t context = 4096;   // positions a sequence may hold
   int64_t n_sequences = 1;  // open at once
+  int64_t n_blocks = 0;     // of the pool; 0: enough for n_sequences whole contexts
   int64_t max_rows = 256;   // of a step
   int64_t max_logit_rows = 1;
 };
@@ -55,6 +56,11 @@ class Runner {
   const Model& model() const { return model_; }
   const RunnerOptions& options() const { return options_; }
   Ops& ops() { return ops_; }
+
+  // For an owner of sequences that gives them their blocks itself and takes them out before
+  // close(). Without one, a sequence takes blocks as it grows, and n_blocks stays 0.
+  KvPool& blocks() { return blocks_; }
+  WindowPool& windows() { return windows_; }
 
   Result<Sequence> open();
   void close(Sequence& sequence);

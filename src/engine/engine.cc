@@ -1,0 +1,237 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fathom {
+namespace {
+
+int64_t blocks_for_positions(int64_t n) { return (n + kBlockTokens - 1) / kBlockTokens; }
+
+SchedulerLimits completed(SchedulerLimits limits, const ExecutorLimits& executor) {
+  limits.max_rows = executor.max_rows;
+  limits.end_rows = executor.end_rows;
+  return limits;
+}
+
+Error wanted(const std::string& what, const std::string& want, int64_t found) {
+  return invalid("request: " + what + ": wanted " + want + ", found " + std::to_string(found));
+}
+
+std::vector<uint8_t> image_flags(const Request& request) {
+  if (request.images.empty()) return {};
+  std::vector<uint8_t> flags(request.prompt.size());
+  for (const ImageSpan& image : request.images) {
+    std::fill_n(flags.begin() + static_cast<ptrdiff_t>(image.begin), image.n_tokens, uint8_t{1});
+  }
+  return flags;
+}
+
+}  // namespace
+
+Engine::Engine(Executor& executor, const EngineOptions& options)
+    : executor_(executor),
+      options_(options),
+      limits_(executor.limits()),
+      scheduler_(completed(options.scheduler, limits_)),
+      mailbox_(options.mailbox),
+      cache_(executor.blocks(), executor.memory(), options.block_cost) {}
+
+Engine::~Engine() {
+  for (const auto& [id, task] : tasks_) release(*task);
+}
+
+// In the worst case: the last token of an answer is never computed.
+int64_t Engine::total_blocks(const Request& request) const {
+  const int64_t n_answer = std::min(request.max_tokens, limits_.context);
+  const int64_t n = static_cast<int64_t>(request.prompt.size()) + n_answer - 1;
+  return blocks_for_positions(std::min(n, limits_.context));
+}
+
+// What a task that holds a lease may still take, with its forks.
+int64_t Engine::needed_blocks(const Task& task) const {
+  const int64_t total = total_blocks(task.live->request);
+  return total - task.lease.n_blocks() +
+         task.n_forks * (total - task.live->prompt_tokens() / kBlockTokens);
+}
+
+Result<void> Engine::validate_request(const Request& request) const {
+  const auto n = static_cast<int64_t>(request.prompt.size());
+  if (n < 1 || n >= limits_.context) {
+    return wanted("prompt", "1 to " + std::to_string(limits_.context - 1) + " tokens", n);
+  }
+  for (const int32_t id : request.prompt) {
+    if (id >= 0 && id < limits_.vocab_size) continue;
+    return wanted("token id", "0 to " + std::to_string(limits_.vocab_size - 1), id);
+  }
+  if (request.max_tokens < 1) return wanted("max_tokens", "at least 1", request.max_tokens);
+  if (request.n_choices < 1 || request.n_choices > limits_.n_sequences) {
+    return wanted("n", "1 to " + std::to_string(limits_.n_sequences), request.n_choices);
+  }
+  if (!(request.tenant_weight > 0)) return invalid("request: tenant weight: wanted above 0");
+  int64_t image_end = 0;
+  for (const ImageSpan& image : request.images) {
+    if (image.begin < image_end || image.n_tokens < 1 || image.n_tokens > n || image.begin > n ||
+        image.begin + image.n_tokens > n) {
+      return wanted("image", "ascending spans inside the prompt", image.begin);
+    }
+    image_end = image.begin + image.n_tokens;
+  }
+  const int64_t total = total_blocks(request);
+  const int64_t all = total + (request.n_choices - 1) * (total - n / kBlockTokens);
+  const int64_t n_blocks = executor_.blocks().n_blocks();
+  if (all > n_blocks) {
+    return wanted("prompt, max_tokens and n",
+                  "no more than " + std::to_string(n_blocks) + " blocks of " +
+                      std::to_string(kBlockTokens) + " tokens",
+                  all);
+  }
+  return validate(request.sampling);
+}
+
+Result<RequestId> Engine::submit(Request request) {
+  FATHOM_RETURN_IF_ERROR(validate_request(request));
+  return mailbox_.submit(std::move(request));
+}
+
+bool Engine::tick(int64_t now_us, int64_t wait_us) {
+  take_in(now_us, live_.empty() ? wait_us : 0);
+  end_late(now_us);
+  admit(now_us);
+  step(now_us);
+  emit();
+  return !live_.empty();
+}
+
+void Engine::take_in(int64_t now_us, int64_t wait_us) {
+  Mailbox::Inbox inbox = mailbox_.take_inbox(wait_us);
+  for (Mailbox::Arrived& arrived : inbox.arrived) begin(std::move(arrived), now_us);
+  for (const RequestId id : inbox.cancelled) end_request(id, FinishReason::kCancelled);
+}
+
+void Engine::begin(Mailbox::Arrived arrived, int64_t now_us) {
+  auto live = std::make_unique<LiveRequest>();
+  live->id = arrived.id;
+  live->request = std::move(arrived.request);
+  live->image = image_flags(live->request);
+  live->arrival_us = now_us;
+  live->n_unfinished = live->request.n_choices;
+  KeyRoot root = options_.key_root;
+  root.tenant_salt = live->request.tenant_salt;
+  live->root = root_key(root);
+  for (int64_t i = 0; i < live->request.n_choices; ++i) {
+    live->draws.push_back(live->request.sampling);
+    live->draws.back().seed += static_cast<uint64_t>(i);
+  }
+  Task& task = new_task(*live, 0);
+  task.n_forks = live->request.n_choices - 1;
+  live_.emplace(live->id, std::move(live));
+}
+
+Task& Engine::new_task(LiveRequest& live, int64_t choice) {
+  const auto found = tenants_.find(live.request.tenant);
+  if (found == tenants_.end()) {
+    // Who comes anew has no claim on the time when it was away.
+    double least = 0;
+    for (const auto& [id, tenant] : tenants_) {
+      least = least == 0 ? tenant.served : std::min(least, tenant.served);
+    }
+    tenants_[live.request.tenant].served = least;
+  }
+  Tenant& tenant = tenants_[live.request.tenant];
+  tenant.weight = live.request.tenant_weight;
+  ++tenant.n_tasks;
+  const auto id = static_cast<TaskId>(++last_task_);
+  return *tasks_.emplace(id, std::make_unique<Task>(id, live, choice)).first->second;
+}
+
+void Engine::end_late(int64_t now_us) {
+  std::vector<RequestId> late;
+  for (const auto& [id, live] : live_) {
+    const int64_t deadline = live->request.deadline_us;
+    if (deadline != 0 && deadline <= now_us) late.push_back(id);
+  }
+  for (const RequestId id : late) end_request(id, FinishReason::kDeadline);
+}
+
+void Engine::end_request(RequestId id, FinishReason reason) {
+  std::vector<Task*> ending;
+  for (const auto& [task_id, task] : tasks_) {
+    if (task->live->id == id) ending.push_back(task.get());
+  }
+  for (Task* task : ending) finish(*task, reason);
+}
+
+// Ends the task and the choices that would have been forked from it. Destroys it.
+void Engine::finish(Task& task, FinishReason reason, const std::string& error) {
+  LiveRequest& live = *task.live;
+  release(task);
+  task.usage.prompt_tokens = live.prompt_tokens();
+  task.usage.answered_tokens = static_cast<int64_t>(task.answer.size());
+  for (int64_t i = 0; i <= task.n_forks; ++i) {
+    Output output = {.request = live.id,
+                     .choice = task.choice + i,
+                     .finish = reason,
+                     .error = error,
+                     .usage = task.usage};
+    if (i == 0) output.tokens = std::move(task.unsent);
+    ended_.emplace_back(&live, std::move(output));
+    ++counters_.finished[static_cast<size_t>(reason)];
+  }
+  const auto tenant = tenants_.find(live.request.tenant);
+  if (--tenant->second.n_tasks == 0) tenants_.erase(tenant);
+  tasks_.erase(task.id);
+}
+
+// Ends first: they make room for other requests.
+void Engine::emit() {
+  int64_t room = mailbox_.room();
+  for (; room > 0 && !ended_.empty(); --room) {
+    auto [live, output] = std::move(ended_.front());
+    ended_.pop_front();
+    mailbox_.put(std::move(output));
+    if (--live->n_unfinished > 0) continue;
+    mailbox_.finished(live->id, live->request.tenant);
+    live_.erase(live->id);
+  }
+  for (const auto& [id, task] : tasks_) {
+    if (room == 0) return;
+    if (task->unsent.empty()) continue;
+    mailbox_.put({.request = task->live->id,
+                  .choice = task->choice,
+                  .tokens = std::exchange(task->unsent, {})});
+    --room;
+  }
+}
+
+EngineLoad Engine::load() const {
+  EngineLoad load = {.n_live = static_cast<int64_t>(live_.size())};
+  for (const auto& [id, task] : tasks_) {
+    load.n_waiting += task->phase == TaskPhase::kWaiting ? 1 : 0;
+    load.n_parked += task->phase == TaskPhase::kParked ? 1 : 0;
+    load.n_running += task->phase == TaskPhase::kRunning ? 1 : 0;
+  }
+  load.n_slots = limits_.n_sequences - executor_.windows().n_free();
+  load.n_pinned_blocks = executor_.blocks().n_blocks() - cache_.available();
+  return load;
+}
+
+void Engine::check() const {
+  std::vector<const BlockLease*> leases;
+  int64_t n_running = 0;
+  int64_t needed = 0;
+  for (const auto& [id, task] : tasks_) {
+    leases.push_back(&task->lease);
+    if (task->phase == TaskPhase::kWaiting) {
+      FATHOM_CHECK(task->lease.blocks.empty());
+      continue;
+    }
+    n_running += task->phase == TaskPhase::kRunning ? 1 : 0;
+    needed += needed_blocks(*task);
+  }
+  cache_.check(leases);
+  FATHOM_CHECK(needed <= cache_.available());
+  FATHOM_CHECK(n_running == limits_.n_sequences - executor_.windows().n_free());
+}
+
+}  // namespace fathom

@@ -1,0 +1,135 @@
+#pragma once
+
+// Engine: the loop that turns requests into answers. One thread ticks and owns everything here; the
+// Mailbox alone may be used by others. Time is an argument. Source: docs/design.md section 4,
+// docs/design/engine.md.
+//
+//   tick: take the inbox, end what is late, admit and pre-empt, plan a step, run it, settle, emit.
+//
+// An answer of an exact request equals, bit for bit, the one that it gets alone.
+
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "engine/mailbox.h"
+#include "engine/task.h"
+
+namespace fathom {
+
+struct EngineOptions {
+  MailboxLimits mailbox;
+  SchedulerLimits scheduler;  // max_rows and end_rows are the executor's
+  KeyRoot key_root;           // without the tenant's salt
+  BlockCost block_cost;
+  int64_t max_unsent = 64;  // tokens of a choice that the outbox had no room for, before it waits
+  // Time in microseconds, to measure steps by; null: steps are bounded by rows alone.
+  std::function<int64_t()> clock_us;
+};
+
+struct EngineCounters {
+  int64_t n_steps = 0;
+  int64_t n_rows = 0;
+  int64_t n_tokens = 0;
+  int64_t n_parked = 0;
+  int64_t n_dropped = 0;
+  int64_t n_failed_steps = 0;
+  int64_t finished[6] = {};  // choices, by FinishReason
+};
+
+// What is held at this moment; all zero once nothing is live.
+struct EngineLoad {
+  int64_t n_waiting = 0;
+  int64_t n_parked = 0;
+  int64_t n_running = 0;
+  int64_t n_live = 0;
+  int64_t n_slots = 0;
+  int64_t n_pinned_blocks = 0;  // neither free nor idle in the cache
+};
+
+class Engine {
+ public:
+  Engine(Executor& executor, const EngineOptions& options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Any thread. kInvalid names what is wrong with the request; kExhausted: try again later.
+  Result<RequestId> submit(Request request);
+  void cancel(RequestId id) { mailbox_.cancel(id); }
+  std::vector<Output> take_outputs(size_t n, int64_t timeout_us = 0) {
+    return mailbox_.take_outputs(n, timeout_us);
+  }
+  // Takes no more requests; what is live is finished by further ticks.
+  void drain() { mailbox_.close(); }
+
+  // The engine thread. Waits up to wait_us for work where there is none. Whether anything is live.
+  bool tick(int64_t now_us, int64_t wait_us = 0);
+
+  EngineLoad load() const;
+  const EngineCounters& counters() const { return counters_; }
+  const PrefixCache& cache() const { return cache_; }
+  const Mailbox& mailbox() const { return mailbox_; }
+  // Stops the program where blocks or slots are not accounted for. For tests.
+  void check() const;
+
+ private:
+  struct Tenant {
+    double weight = 1;
+    double served = 0;
+    int64_t n_tasks = 0;
+  };
+  using Tasks = std::map<TaskId, std::unique_ptr<Task>>;
+
+  // engine.cc
+  Result<void> validate_request(const Request& request) const;
+  void take_in(int64_t now_us, int64_t wait_us);
+  void begin(Mailbox::Arrived arrived, int64_t now_us);
+  Task& new_task(LiveRequest& live, int64_t choice);
+  void end_late(int64_t now_us);
+  void end_request(RequestId id, FinishReason reason);
+  void emit();
+  void finish(Task& task, FinishReason reason, const std::string& error = {});
+  int64_t total_blocks(const Request& request) const;
+  int64_t needed_blocks(const Task& task) const;
+
+  // engine_admit.cc
+  void admit(int64_t now_us);
+  SchedulerState view(int64_t now_us);
+  TaskView view_of(Task& task);
+  void view_heads(SchedulerState& state);
+  PrefixCache::Hit peek(Task& task);
+  void find_prefix(Task& task);
+  void start(Task& task, int64_t now_us);
+  void resume(Task& task, int64_t now_us);
+  void park(Task& task);
+  void drop(Task& task);
+  void release(Task& task);
+
+  // engine_step.cc
+  void step(int64_t now_us);
+  void feed(Task& task);
+  ExecutorItem prepare(Task& task, int64_t n_rows);
+  void settle_rows(Task& task, int64_t n_rows, int64_t entries_before, int64_t replayed_before);
+  void settle_draws(Task& task, std::span<const SampledToken> tokens, int64_t now_us);
+  void push_token(Task& task, const SampledToken& token);
+  void fork(Task& leader, const SampledToken& token, int64_t now_us);
+  void settle_failure(std::span<Task* const> tasks, const Error& error);
+  bool draws(const Task& task, int64_t n_rows) const;
+
+  Executor& executor_;
+  const EngineOptions options_;
+  const ExecutorLimits limits_;
+  SchedulerLimits scheduler_;
+  Mailbox mailbox_;
+  PrefixCache cache_;
+  std::map<RequestId, std::unique_ptr<LiveRequest>> live_;
+  Tasks tasks_;
+  std::map<TenantId, Tenant> tenants_;
+  std::deque<std::pair<LiveRequest*, Output>> ended_;  // last outputs that wait for room
+  uint64_t last_task_ = 0;
+  double row_us_ = 0;
+  EngineCounters counters_;
+};
+
+}  // namespace fathom

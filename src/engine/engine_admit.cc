@@ -1,0 +1,177 @@
+// Who holds slots and blocks: admission, pre-emption, and what a task gives back.
+
+#include <algorithm>
+
+#include "engine/engine.h"
+
+namespace fathom {
+
+void Engine::admit(int64_t now_us) {
+  const AdmissionPlan plan = plan_admission(view(now_us), scheduler_);
+  for (const TaskId id : plan.admit) {
+    Task& task = *tasks_.at(id);
+    if (task.phase == TaskPhase::kParked) {
+      resume(task, now_us);
+    } else {
+      start(task, now_us);
+    }
+  }
+  if (plan.park) park(*tasks_.at(*plan.park));
+  if (plan.drop) drop(*tasks_.at(*plan.drop));
+}
+
+SchedulerState Engine::view(int64_t now_us) {
+  SchedulerState state = {.now_us = now_us,
+                          .n_free_slots = executor_.windows().n_free(),
+                          .n_free_blocks = cache_.available(),
+                          .row_us = row_us_};
+  std::map<TenantId, size_t> places;
+  for (const auto& [id, tenant] : tenants_) {
+    places[id] = state.tenants.size();
+    state.tenants.push_back({.weight = tenant.weight, .served = tenant.served});
+  }
+  for (const auto& [id, task] : tasks_) {
+    state.tasks.push_back(view_of(*task));
+    state.tasks.back().tenant = places.at(task->live->request.tenant);
+    if (task->phase == TaskPhase::kWaiting) continue;
+    state.n_free_blocks -= needed_blocks(*task);
+    if (task->phase == TaskPhase::kRunning) state.n_free_slots -= task->n_forks;
+  }
+  FATHOM_CHECK(state.n_free_blocks >= 0 && state.n_free_slots >= 0);
+  view_heads(state);
+  return state;
+}
+
+TaskView Engine::view_of(Task& task) {
+  TaskView view = {.id = task.id,
+                   .priority = task.live->request.priority,
+                   .arrival_us = task.live->arrival_us,
+                   .phase = task.phase,
+                   .n_slots = 1 + task.n_forks,
+                   .since_us = task.since_us,
+                   .last_step = task.last_step,
+                   .suspect = task.suspect};
+  if (task.phase == TaskPhase::kWaiting) view.n_blocks = needed_blocks(task);
+  if (task.phase != TaskPhase::kRunning) return view;
+  feed(task);
+  const Sequence& sequence = task.sequence;
+  const bool reader_waits = static_cast<int64_t>(task.unsent.size()) >= options_.max_unsent;
+  view.pending_rows = reader_waits ? 0 : sequence.pending();
+  view.unseen_rows = sequence.length - sequence.decoder_length;
+  view.decoding = sequence.pending() == 1 && !task.answer.empty();
+  return view;
+}
+
+// What the cache holds lowers the need of a waiting task. Looked up for the first one of each
+// tenant alone: the others are looked at when they are first.
+void Engine::view_heads(SchedulerState& state) {
+  std::map<size_t, TaskView*> heads;
+  for (TaskView& task : state.tasks) {
+    if (task.phase != TaskPhase::kWaiting) continue;
+    TaskView*& head = heads[task.tenant];
+    const auto key = [&](const TaskView& t) {
+      return std::pair(virtual_arrival(t, scheduler_), t.id);
+    };
+    if (head == nullptr || key(task) < key(*head)) head = &task;
+  }
+  for (const auto& [tenant, head] : heads) {
+    const PrefixCache::Hit hit = peek(*tasks_.at(head->id));
+    head->n_blocks -= hit.n_blocks - hit.n_idle;
+  }
+}
+
+PrefixCache::Hit Engine::peek(Task& task) {
+  if (task.peek_epoch == cache_.epoch()) return task.peeked;
+  find_prefix(task);
+  task.peeked = cache_.peek(task.keys.keys());
+  task.peek_epoch = cache_.epoch();
+  return task.peeked;
+}
+
+// Sets the keys to the path that is to be matched: full blocks of the prompt, at least one token of
+// it left to compute. A bounded request goes on where bounded state branches off the exact path.
+void Engine::find_prefix(Task& task) {
+  const Request& request = task.live->request;
+  const std::span<const int32_t> prompt(request.prompt);
+  const int64_t n_blocks = (task.live->prompt_tokens() - 1) / kBlockTokens;
+  const auto first = [&](int64_t n) { return prompt.first(static_cast<size_t>(n * kBlockTokens)); };
+  task.keys.reset();
+  task.keys.extend(first(n_blocks), request.images);
+  if (request.restore == RestoreGrade::kExact) return;
+  const int64_t n_exact = cache_.peek(task.keys.keys()).n_blocks;
+  if (n_exact == n_blocks) return;
+  KeyChain branch = task.keys;
+  branch.branch(n_exact);
+  branch.extend(first(n_exact + 1), request.images);
+  if (!cache_.contains(branch.keys().back())) return;
+  branch.extend(first(n_blocks), request.images);
+  task.keys = std::move(branch);
+}
+
+void Engine::start(Task& task, int64_t now_us) {
+  const Request& request = task.live->request;
+  find_prefix(task);
+  Result<Sequence> opened = executor_.open();
+  if (!opened) return finish(task, FinishReason::kError, opened.error().message);
+  task.sequence = std::move(*opened);
+  task.lease = cache_.match(task.keys.keys());
+  task.phase = TaskPhase::kRunning;
+  task.since_us = now_us;
+  task.last_step = counters_.n_steps;
+  const auto n_hit = static_cast<size_t>(task.lease.n_blocks() * kBlockTokens);
+  const std::span<const int32_t> prompt(request.prompt);
+  task.exact = !task.keys.is_branched_below(task.lease.n_blocks());
+  if (n_hit > 0) {
+    const bool windows_exact =
+        executor_.restore(task.sequence, prompt.first(n_hit), task.lease.blocks, request.restore);
+    task.exact = task.exact && windows_exact;
+  }
+  if (!task.exact) task.keys.branch_once(task.lease.n_blocks());
+  FATHOM_CHECK(task.exact || request.restore == RestoreGrade::kBounded);
+  const std::span<const uint8_t> image(task.live->image);
+  const Result<void> appended = executor_.append(task.sequence, prompt.subspan(n_hit),
+                                                 image.empty() ? image : image.subspan(n_hit));
+  if (!appended) return finish(task, FinishReason::kError, appended.error().message);
+  if (!task.started) task.usage.cached_tokens = static_cast<int64_t>(n_hit);
+  task.usage.exact = task.usage.exact && task.exact;
+  task.started = true;
+}
+
+void Engine::resume(Task& task, int64_t now_us) {
+  const Result<void> taken = executor_.take_slot(task.sequence);
+  if (!taken) return finish(task, FinishReason::kError, taken.error().message);
+  write_slot(executor_, task.sequence, task.windows);
+  task.windows = {};
+  task.phase = TaskPhase::kRunning;
+  task.since_us = now_us;
+  task.last_step = counters_.n_steps;
+}
+
+void Engine::park(Task& task) {
+  task.windows = read_slot(executor_, task.sequence);
+  executor_.release_slot(task.sequence);
+  task.phase = TaskPhase::kParked;
+  ++task.usage.n_parked;
+  ++counters_.n_parked;
+}
+
+// Back to waiting. What it answered is kept and will be fed again behind its prompt.
+void Engine::drop(Task& task) {
+  release(task);
+  task.n_fed = 0;
+  task.peek_epoch = -1;
+  ++task.usage.n_dropped;
+  ++counters_.n_dropped;
+}
+
+// Gives back slot and blocks; those that are full stay in the cache.
+void Engine::release(Task& task) {
+  if (task.phase == TaskPhase::kRunning) executor_.close(task.sequence);
+  task.sequence = {};
+  task.windows = {};
+  cache_.release(task.lease);
+  task.keys.reset();
+  task.phase = TaskPhase::kWaiting;
+}
+
+}  // namespace fathom

@@ -1,0 +1,156 @@
+// One step: rows in, tokens out, and what follows from them.
+
+#include <algorithm>
+
+#include "engine/engine.h"
+
+namespace fathom {
+
+// Answer tokens that were drawn become pending rows; after a drop several, which the decoder sees
+// in whole runs, as it saw them one by one before.
+void Engine::feed(Task& task) {
+  if (task.sequence.pending() > 0 || task.fed()) return;
+  const size_t n =
+      std::min(task.answer.size() - task.n_fed, static_cast<size_t>(limits_.feed_rows));
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < n; ++i) ids.push_back(task.answer[task.n_fed + i].id);
+  const Result<void> appended = executor_.append(task.sequence, ids, {});
+  FATHOM_CHECK(appended.has_value());  // submit() has bounded prompt and answer
+  task.n_fed += n;
+}
+
+bool Engine::draws(const Task& task, int64_t n_rows) const {
+  return n_rows == task.sequence.pending() && task.fed();
+}
+
+ExecutorItem Engine::prepare(Task& task, int64_t n_rows) {
+  const int64_t end = task.sequence.length + n_rows;
+  const int64_t n_blocks = (end + kBlockTokens - 1) / kBlockTokens;
+  const Result<void> grown = cache_.grow(task.lease, std::max(n_blocks, task.lease.n_blocks()));
+  FATHOM_CHECK(grown.has_value());  // admission has reserved the worst case
+  task.sequence.blocks = task.lease.blocks;
+  ExecutorItem item = {
+      .sequence = &task.sequence, .n_rows = n_rows, .prompt_tokens = task.live->prompt_tokens()};
+  if (draws(task, n_rows)) {
+    item.draws =
+        std::span(task.live->draws)
+            .subspan(static_cast<size_t>(task.choice), static_cast<size_t>(1 + task.n_forks));
+  }
+  return item;
+}
+
+void Engine::step(int64_t now_us) {
+  const StepPlan plan = plan_step(view(now_us), scheduler_);
+  if (plan.items.empty()) return;
+  ++counters_.n_steps;
+  std::vector<Task*> tasks;
+  std::vector<ExecutorItem> items;
+  std::vector<int64_t> entries;
+  std::vector<int64_t> replayed;
+  int64_t n_rows = 0;
+  for (const PlanItem& planned : plan.items) {
+    Task& task = *tasks_.at(planned.id);
+    tasks.push_back(&task);
+    items.push_back(prepare(task, planned.n_rows));
+    entries.push_back(task.sequence.entries_end);
+    replayed.push_back(task.sequence.replayed);
+    n_rows += planned.n_rows;
+  }
+  const int64_t start_us = options_.clock_us ? options_.clock_us() : 0;
+  const Result<std::vector<SampledToken>> tokens = executor_.step(items);
+  if (!tokens) return settle_failure(tasks, tokens.error());
+  if (options_.clock_us) {
+    const double row_us =
+        static_cast<double>(options_.clock_us() - start_us) / static_cast<double>(n_rows);
+    row_us_ = row_us_ == 0 ? row_us : 0.8 * row_us_ + 0.2 * row_us;
+  }
+  counters_.n_rows += n_rows;
+  std::span<const SampledToken> rest(*tokens);
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    settle_rows(*tasks[i], items[i].n_rows, entries[i], replayed[i]);
+  }
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const size_t n = items[i].draws.size();
+    if (n > 0) settle_draws(*tasks[i], rest.first(n), now_us);
+    rest = rest.subspan(n);
+  }
+  FATHOM_CHECK(rest.empty());
+}
+
+void Engine::settle_rows(Task& task, int64_t n_rows, int64_t entries_before,
+                         int64_t replayed_before) {
+  Sequence& sequence = task.sequence;
+  task.last_step = counters_.n_steps;
+  task.suspect = false;
+  task.usage.computed_tokens += sequence.entries_end - entries_before;
+  task.usage.replayed_tokens += sequence.replayed - replayed_before;
+  Tenant& tenant = tenants_.at(task.live->request.tenant);
+  tenant.served += static_cast<double>(n_rows) / tenant.weight;
+  const auto n_entries = static_cast<size_t>(sequence.entries_end);
+  task.keys.extend(std::span(sequence.tokens).first(n_entries), task.live->request.images);
+  cache_.publish(task.lease, task.keys.keys().first(n_entries / kBlockTokens));
+  sequence.blocks = task.lease.blocks;
+}
+
+// May destroy the task.
+void Engine::settle_draws(Task& task, std::span<const SampledToken> tokens, int64_t now_us) {
+  const int64_t n_forks = task.n_forks;
+  for (int64_t i = 1; i <= n_forks; ++i) fork(task, tokens[static_cast<size_t>(i)], now_us);
+  push_token(task, tokens[0]);
+}
+
+void Engine::fork(Task& leader, const SampledToken& token, int64_t now_us) {
+  const int64_t choice = leader.choice + leader.live->request.n_choices - leader.n_forks;
+  Task& task = new_task(*leader.live, choice);
+  --leader.n_forks;
+  task.usage = leader.usage;
+  task.usage.computed_tokens = 0;
+  task.usage.replayed_tokens = 0;
+  task.exact = leader.exact;
+  task.started = true;
+  Result<Sequence> opened = executor_.open();
+  if (!opened) return finish(task, FinishReason::kError, opened.error().message);
+  task.sequence = std::move(*opened);
+  task.phase = TaskPhase::kRunning;
+  task.since_us = now_us;
+  task.last_step = leader.last_step;
+  Result<BlockLease> lease = cache_.fork(leader.lease, leader.sequence.length);
+  FATHOM_CHECK(lease.has_value());  // reserved with the leader
+  task.lease = std::move(*lease);
+  task.keys = leader.keys;
+  executor_.copy(task.sequence, leader.sequence);
+  task.sequence.blocks = task.lease.blocks;
+  push_token(task, token);
+}
+
+// May destroy the task.
+void Engine::push_token(Task& task, const SampledToken& token) {
+  const Request& request = task.live->request;
+  ++counters_.n_tokens;
+  if (std::ranges::find(request.stop_ids, token.id) != request.stop_ids.end()) {
+    return finish(task, FinishReason::kStop);
+  }
+  task.answer.push_back(token);
+  task.unsent.push_back(token);
+  const auto n = static_cast<int64_t>(task.answer.size());
+  if (n == request.max_tokens || task.live->prompt_tokens() + n == limits_.context) {
+    finish(task, FinishReason::kLength);
+  }
+}
+
+// Nothing of a failed step is used: its tasks begin again, each alone, and one that fails alone is
+// lost.
+void Engine::settle_failure(std::span<Task* const> tasks, const Error& error) {
+  ++counters_.n_failed_steps;
+  const bool alone = tasks.size() == 1 && tasks[0]->suspect;
+  for (Task* task : tasks) {
+    if (alone) {
+      finish(*task, FinishReason::kError, error.message);
+      continue;
+    }
+    drop(*task);
+    task->suspect = true;
+  }
+}
+
+}  // namespace fathom

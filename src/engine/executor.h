@@ -1,0 +1,82 @@
+#pragma once
+
+// Executor: whoever computes rows. ModelExecutor runs the model; tests have another. The engine
+// decides who runs when and which blocks are whose; an executor decides nothing.
+//
+// Contract: the answer of a sequence is a function of its tokens, its sampling options and the
+// exactness of its windows, never of what else is in a step. Thread rule: the engine thread.
+
+#include <span>
+#include <vector>
+
+#include "cache/kv_pool.h"
+#include "engine/runner.h"
+#include "engine/sampler.h"
+#include "engine/sequence.h"
+
+namespace fathom {
+
+struct SampledToken {
+  int32_t id = 0;
+  float logprob = 0;  // of the model's own distribution, before any sampling option
+};
+
+struct ExecutorLimits {
+  int64_t context = 0;      // positions of a sequence
+  int64_t n_sequences = 0;  // window slots
+  int64_t max_rows = 0;     // of a step
+  int64_t end_rows = 0;     // decoder rows that an item brings which ends a prompt: at most this
+                            // many, and at most max_rows a step; 0: no more than its own rows
+  int64_t feed_rows = 0;    // rows of an answer that may be fed again at once
+  int64_t vocab_size = 0;
+};
+
+// `n_rows` pending tokens of a sequence. Where they are all of them, one token is drawn for each
+// of `draws` from the last row.
+struct ExecutorItem {
+  Sequence* sequence = nullptr;
+  int64_t n_rows = 0;
+  int64_t prompt_tokens = 0;
+  std::span<const SamplingOptions> draws;
+};
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  virtual ExecutorLimits limits() const = 0;
+  virtual KvPool& blocks() = 0;
+  virtual WindowPool& windows() = 0;
+  virtual DeviceMemory& memory() = 0;
+
+  // An empty sequence with a slot. close() gives the slot back, and never blocks: those are whose
+  // lease they are in.
+  virtual Result<Sequence> open() = 0;
+  virtual void close(Sequence& sequence) = 0;
+
+  // The slot alone back and forth, for a sequence whose windows are kept elsewhere meanwhile.
+  virtual void release_slot(Sequence& sequence) = 0;
+  virtual Result<void> take_slot(Sequence& sequence) = 0;
+
+  // Makes an empty sequence one whose entries of `prefix` (whole blocks) lie in `blocks`, with the
+  // rows that rebuild its windows pending. Whether those windows will be exact.
+  virtual bool restore(Sequence& sequence, std::span<const int32_t> prefix,
+                       std::span<const BlockId> blocks, RestoreGrade grade) = 0;
+
+  // Adds pending tokens, `image` empty or as long as they.
+  virtual Result<void> append(Sequence& sequence, std::span<const int32_t> tokens,
+                              std::span<const uint8_t> image) = 0;
+
+  // An empty sequence with a slot becomes a copy of `from`, blocks excepted, at the same position.
+  virtual void copy(Sequence& to, const Sequence& from) = 0;
+
+  // Blocks of the sequences back every position of the rows. Tokens in the order of items and
+  // draws. On failure the sequences are not to be used further, except to be closed.
+  virtual Result<std::vector<SampledToken>> step(std::span<const ExecutorItem> items) = 0;
+};
+
+// Windows and remainders of a sequence as bytes, and back into its slot.
+std::vector<std::byte> read_slot(Executor& executor, const Sequence& sequence);
+void write_slot(Executor& executor, const Sequence& sequence, std::span<const std::byte> bytes);
+
+}  // namespace fathom

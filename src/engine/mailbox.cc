@@ -1,0 +1,117 @@
+#include "engine/mailbox.h"
+
+#include <chrono>
+#include <string>
+
+namespace fathom {
+
+const char* finish_reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kNone:
+      return "none";
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+      return "cancelled";
+    case FinishReason::kDeadline:
+      return "deadline";
+    case FinishReason::kError:
+      return "error";
+  }
+  return "?";
+}
+
+Result<RequestId> Mailbox::submit(Request request) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return exhausted("queue: the server is going down and takes no more requests");
+  const auto n_live = static_cast<int64_t>(live_.size());
+  if (n_live >= limits_.max_live) {
+    return exhausted("queue: wanted fewer than " + std::to_string(limits_.max_live) +
+                     " requests, found " + std::to_string(n_live));
+  }
+  int64_t& of_tenant = live_of_tenant_[request.tenant];
+  if (of_tenant >= limits_.max_live_of_tenant) {
+    return exhausted("queue: wanted fewer than " + std::to_string(limits_.max_live_of_tenant) +
+                     " requests of one tenant, found " + std::to_string(of_tenant));
+  }
+  ++of_tenant;
+  const auto id = static_cast<RequestId>(++last_id_);
+  live_.insert(id);
+  inbox_.arrived.push_back({id, std::move(request)});
+  to_engine_.notify_one();
+  return id;
+}
+
+void Mailbox::cancel(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  if (live_.count(id) == 0) return;
+  inbox_.cancelled.insert(id);
+  to_engine_.notify_one();
+}
+
+void Mailbox::close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  to_engine_.notify_one();
+}
+
+std::vector<Output> Mailbox::take_outputs(size_t n, int64_t timeout_us) {
+  std::unique_lock lock(mutex_);
+  from_engine_.wait_for(lock, std::chrono::microseconds(timeout_us),
+                        [&] { return !outputs_.empty(); });
+  std::vector<Output> taken;
+  while (!outputs_.empty() && taken.size() < n) {
+    taken.push_back(std::move(outputs_.front()));
+    outputs_.pop_front();
+  }
+  to_engine_.notify_one();
+  return taken;
+}
+
+Mailbox::Inbox Mailbox::take_inbox(int64_t timeout_us) {
+  std::unique_lock lock(mutex_);
+  if (timeout_us > 0) {
+    to_engine_.wait_for(lock, std::chrono::microseconds(timeout_us), [&] {
+      return closed_ || !inbox_.arrived.empty() || !inbox_.cancelled.empty();
+    });
+  }
+  return std::exchange(inbox_, {});
+}
+
+int64_t Mailbox::room() const {
+  const std::lock_guard lock(mutex_);
+  return limits_.max_outputs - static_cast<int64_t>(outputs_.size());
+}
+
+void Mailbox::put(Output output) {
+  const std::lock_guard lock(mutex_);
+  FATHOM_CHECK(static_cast<int64_t>(outputs_.size()) < limits_.max_outputs);
+  outputs_.push_back(std::move(output));
+  from_engine_.notify_one();
+}
+
+void Mailbox::finished(RequestId id, TenantId tenant) {
+  const std::lock_guard lock(mutex_);
+  FATHOM_CHECK(live_.erase(id) == 1);
+  const auto of_tenant = live_of_tenant_.find(tenant);
+  if (--of_tenant->second == 0) live_of_tenant_.erase(of_tenant);
+}
+
+int64_t Mailbox::n_live() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(live_.size());
+}
+
+int64_t Mailbox::n_outputs() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(outputs_.size());
+}
+
+bool Mailbox::closed() const {
+  const std::lock_guard lock(mutex_);
+  return closed_;
+}
+
+}  // namespace fathom

@@ -1,0 +1,73 @@
+#pragma once
+
+// Mailbox: the two bounded queues between the engine thread and everybody else.
+//
+// A request is live from submit() until its last output was put into the outbox; the number of live
+// requests is bounded in all and for a tenant, and so are the outputs that nobody has taken.
+// Thread rule: any thread.
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "base/result.h"
+#include "engine/request.h"
+
+namespace fathom {
+
+struct MailboxLimits {
+  int64_t max_live = 256;
+  int64_t max_live_of_tenant = 256;
+  int64_t max_outputs = 1024;
+};
+
+class Mailbox {
+ public:
+  explicit Mailbox(const MailboxLimits& limits) : limits_(limits) {}
+
+  // kExhausted where a bound is reached or close() was called: try again later.
+  Result<RequestId> submit(Request request);
+  // A request that is not live is ignored.
+  void cancel(RequestId id);
+  // Nothing is taken in any more.
+  void close();
+
+  // Outputs in order, at most `n`; waits up to timeout_us for the first.
+  std::vector<Output> take_outputs(size_t n, int64_t timeout_us = 0);
+
+  // The engine's side.
+  struct Arrived {
+    RequestId id = {};
+    Request request;
+  };
+  struct Inbox {
+    std::vector<Arrived> arrived;
+    std::set<RequestId> cancelled;
+  };
+  // Waits up to timeout_us for anything.
+  Inbox take_inbox(int64_t timeout_us = 0);
+  int64_t room() const;                          // outputs that may be put
+  void put(Output output);                       // there must be room
+  void finished(RequestId id, TenantId tenant);  // its last output was put
+
+  int64_t n_live() const;
+  int64_t n_outputs() const;
+  bool closed() const;
+
+ private:
+  const MailboxLimits limits_;
+  mutable std::mutex mutex_;
+  std::condition_variable to_engine_;
+  std::condition_variable from_engine_;
+  // Guarded by mutex_.
+  uint64_t last_id_ = 0;
+  bool closed_ = false;
+  Inbox inbox_;
+  std::set<RequestId> live_;
+  std::map<TenantId, int64_t> live_of_tenant_;
+  std::deque<Output> outputs_;
+};
+
+}  // namespace fathom

@@ -1,0 +1,93 @@
+#include "engine/model_executor.h"
+
+#include <algorithm>
+
+#include "base/math.h"
+
+namespace fathom {
+
+float log_probability(std::span<const float> logits, int32_t id) {
+  const float largest = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (const float logit : logits) sum += static_cast<double>(exp_f32(logit - largest));
+  const double own = static_cast<double>(logits[static_cast<size_t>(id)] - largest);
+  return static_cast<float>(own - log_f64(sum));
+}
+
+ModelExecutor::ModelExecutor(Runner& runner, int64_t n_ids)
+    : runner_(runner), n_ids_(n_ids == 0 ? runner.model().config().text_config.vocab_size : n_ids) {
+  FATHOM_CHECK(0 < n_ids_ && n_ids_ <= runner.model().config().text_config.vocab_size);
+}
+
+ExecutorLimits ModelExecutor::limits() const {
+  const RunnerOptions& options = runner_.options();
+  const TextConfig& text = runner_.model().config().text_config;
+  const bool gathers = options.schedule == Schedule::kDeploy && runner_.model().has_decoder();
+  return {.context = options.context,
+          .n_sequences = options.n_sequences,
+          .max_rows = options.max_rows,
+          .end_rows = gathers ? text.sliding_window : 0,
+          .feed_rows = std::min(text.sliding_window, options.max_rows),
+          .vocab_size = text.vocab_size};
+}
+
+void ModelExecutor::close(Sequence& sequence) {
+  sequence.blocks.clear();  // they are the lease's
+  runner_.close(sequence);
+}
+
+Result<void> ModelExecutor::take_slot(Sequence& sequence) {
+  FATHOM_ASSIGN_OR_RETURN(sequence.slot, windows().allocate());
+  return {};
+}
+
+// The sequence as it would be with the prefix behind it and its windows lost.
+bool ModelExecutor::restore(Sequence& sequence, std::span<const int32_t> prefix,
+                            std::span<const BlockId> blocks, RestoreGrade grade) {
+  sequence.tokens.assign(prefix.begin(), prefix.end());
+  sequence.blocks.assign(blocks.begin(), blocks.end());
+  sequence.length = static_cast<int64_t>(prefix.size());
+  runner_.rewind(sequence, sequence.length, grade);
+  return grade == RestoreGrade::kExact || sequence.length == 0;
+}
+
+void ModelExecutor::copy(Sequence& to, const Sequence& from) {
+  to.tokens = from.tokens;
+  to.image = from.image;
+  to.length = from.length;
+  to.decoder_length = from.decoder_length;
+  to.entries_end = from.entries_end;
+  to.encoder_low = from.encoder_low;
+  to.decoder_low = from.decoder_low;
+  write_slot(*this, to, read_slot(*this, from));
+  if (from.tail.bytes() == 0) return;
+  std::vector<std::byte> tail(static_cast<size_t>(from.tail.bytes()));
+  memory().read(tail.data(), from.tail.data(), from.tail.bytes());
+  memory().write(to.tail.data(), tail.data(), from.tail.bytes());
+}
+
+Result<std::vector<SampledToken>> ModelExecutor::step(std::span<const ExecutorItem> items) {
+  std::vector<StepItem> rows;
+  for (const ExecutorItem& item : items) {
+    rows.push_back({.sequence = item.sequence,
+                    .n_rows = item.n_rows,
+                    .want = item.draws.empty() ? WantLogits::kNone : WantLogits::kLast});
+  }
+  FATHOM_ASSIGN_OR_RETURN(const Tensor logits, runner_.step(rows));
+  std::vector<SampledToken> tokens;
+  int64_t row = 0;
+  for (const ExecutorItem& item : items) {
+    if (item.draws.empty()) continue;
+    const std::span<const float> values(logits.as<float>() + row * logits.dim(1),
+                                        static_cast<size_t>(n_ids_));
+    for (const SamplingOptions& draw : item.draws) {
+      FATHOM_ASSIGN_OR_RETURN(const int32_t id,
+                              sample(values, item.sequence->tokens, item.prompt_tokens, draw));
+      tokens.push_back({.id = id, .logprob = log_probability(values, id)});
+    }
+    ++row;
+  }
+  return tokens;
+}
+
+}  // namespace fathom

@@ -1,0 +1,41 @@
+#pragma once
+
+// ModelExecutor: the engine's rows on the model, through a Runner.
+
+#include "engine/executor.h"
+
+namespace fathom {
+
+// Natural logarithm of the probability of `id` among finite logits; sums in the order of ids.
+float log_probability(std::span<const float> logits, int32_t id);
+
+class ModelExecutor final : public Executor {
+ public:
+  // Tokens are drawn from the first n_ids logits (0: all): a model may have rows that no tokenizer
+  // knows. The runner outlives the executor and is used by it alone.
+  ModelExecutor(Runner& runner, int64_t n_ids);
+
+  ExecutorLimits limits() const override;
+  KvPool& blocks() override { return runner_.blocks(); }
+  WindowPool& windows() override { return runner_.windows(); }
+  DeviceMemory& memory() override { return runner_.ops().memory(); }
+
+  Result<Sequence> open() override { return runner_.open(); }
+  void close(Sequence& sequence) override;
+  void release_slot(Sequence& sequence) override { windows().release(sequence.slot); }
+  Result<void> take_slot(Sequence& sequence) override;
+  bool restore(Sequence& sequence, std::span<const int32_t> prefix, std::span<const BlockId> blocks,
+               RestoreGrade grade) override;
+  Result<void> append(Sequence& sequence, std::span<const int32_t> tokens,
+                      std::span<const uint8_t> image) override {
+    return runner_.append(sequence, tokens, image);
+  }
+  void copy(Sequence& to, const Sequence& from) override;
+  Result<std::vector<SampledToken>> step(std::span<const ExecutorItem> items) override;
+
+ private:
+  Runner& runner_;
+  int64_t n_ids_ = 0;
+};
+
+}  // namespace fathom

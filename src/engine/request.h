@@ -1,0 +1,64 @@
+#pragma once
+
+// What a server hands to the engine, and what comes back. Values: nothing here is shared.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cache/block_key.h"
+#include "engine/executor.h"
+
+namespace fathom {
+
+enum class RequestId : uint64_t {};
+enum class TenantId : uint64_t {};
+
+struct Request {
+  TenantId tenant = {};
+  std::string tenant_salt;  // roots the keys of its blocks; equal for all requests of a tenant
+  double tenant_weight = 1;
+  int priority = 0;         // among the tenant's own requests; larger first
+  int64_t deadline_us = 0;  // in the engine's time; 0: none
+
+  std::vector<int32_t> prompt;
+  std::vector<ImageSpan> images;  // inside the prompt, ascending
+  int64_t max_tokens = 16;
+  std::vector<int32_t> stop_ids;  // end an answer and are not part of it
+  SamplingOptions sampling;       // choice i draws with seed + i
+  int64_t n_choices = 1;
+  RestoreGrade restore = RestoreGrade::kExact;
+};
+
+enum class FinishReason : uint8_t {
+  kNone,       // more will come
+  kStop,       // a stop id
+  kLength,     // max_tokens, or the context is full
+  kCancelled,  // by the caller
+  kDeadline,
+  kError,  // the executor failed for this one
+};
+const char* finish_reason_name(FinishReason reason);
+
+struct Usage {
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;    // of the prompt, whose entries were there
+  int64_t replayed_tokens = 0;  // rows computed again to rebuild windows
+  int64_t computed_tokens = 0;  // rows that wrote entries
+  int64_t answered_tokens = 0;
+  int64_t n_parked = 0;   // pre-emptions that kept the windows
+  int64_t n_dropped = 0;  // and those that did not
+  bool exact = true;      // false: rows followed a bounded replay
+};
+
+// Tokens of one choice in order. The last output of a choice carries a reason and its usage.
+struct Output {
+  RequestId request = {};
+  int64_t choice = 0;
+  std::vector<SampledToken> tokens;
+  FinishReason finish = FinishReason::kNone;
+  std::string error;  // one line, where finish is kError
+  Usage usage;        // set with finish
+};
+
+}  // namespace fathom

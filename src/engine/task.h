@@ -1,0 +1,62 @@
+#pragma once
+
+// Task: one choice of a request on its way, and the request that its choices share. Private to the
+// engine.
+
+#include <string>
+#include <vector>
+
+#include "cache/prefix_cache.h"
+#include "engine/executor.h"
+#include "engine/request.h"
+#include "engine/scheduler.h"
+
+namespace fathom {
+
+struct LiveRequest {
+  RequestId id = {};
+  Request request;
+  std::vector<uint8_t> image;          // a flag for each prompt token; empty: no images
+  std::vector<SamplingOptions> draws;  // of each choice
+  BlockKey root;
+  int64_t arrival_us = 0;
+  int64_t n_unfinished = 0;  // choices whose last output was not put yet
+
+  int64_t prompt_tokens() const { return static_cast<int64_t>(request.prompt.size()); }
+};
+
+// Invariants: waiting: no lease, no slot. Parked: a lease, `windows` full. Running: a lease and a
+// slot. The sequence's tokens are the prompt and the first n_fed tokens of the answer.
+struct Task {
+  Task(TaskId task_id, LiveRequest& of, int64_t choice_number)
+      : id(task_id), live(&of), choice(choice_number), keys(of.root) {}
+
+  TaskId id = {};
+  LiveRequest* live = nullptr;
+  int64_t choice = 0;
+  int64_t n_forks = 0;  // choices (the next ones) that begin as copies of this one
+  TaskPhase phase = TaskPhase::kWaiting;
+  int64_t since_us = 0;
+  int64_t last_step = 0;
+  bool suspect = false;
+
+  std::vector<SampledToken> answer;
+  size_t n_fed = 0;
+  std::vector<SampledToken> unsent;
+
+  KeyChain keys;
+  BlockLease lease;
+  Sequence sequence;
+  std::vector<std::byte> windows;
+  bool exact = true;
+  bool started = false;  // was admitted before
+  Usage usage;
+
+  // What was found for a waiting task, and in which epoch of the cache.
+  int64_t peek_epoch = -1;
+  PrefixCache::Hit peeked;
+
+  bool fed() const { return n_fed == answer.size(); }
+};
+
+}  // namespace fathom

@@ -1,0 +1,288 @@
+#include "hash_executor.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace fathom {
+namespace {
+
+constexpr int64_t kEncoderLayers = 2;
+constexpr int64_t kDecoderLayers = 2;
+constexpr int64_t kTail = kEncoderLayers;  // rings: encoder inputs, boundary rows, decoder inputs
+constexpr int64_t kDecoder = kTail + 1;
+constexpr int64_t kRings = kDecoder + kDecoderLayers;
+
+uint64_t mix(uint64_t a, uint64_t b) {
+  uint64_t x = a * 0x9E3779B97F4A7C15U + b;
+  x ^= x >> 32;
+  x *= 0xD6E8FEB86659FD93U;
+  x ^= x >> 29;
+  return x;
+}
+
+uint64_t embed(int32_t token, int64_t position) {
+  return mix(static_cast<uint64_t>(token) + 1, static_cast<uint64_t>(position));
+}
+
+uint64_t row_of(int64_t layer, uint64_t window, uint64_t global) {
+  return mix(mix(window, static_cast<uint64_t>(layer)), global);
+}
+
+int32_t token_of(uint64_t row, uint64_t seed) {
+  return static_cast<int32_t>(mix(row, seed) % (kHashVocab - 1));
+}
+
+KvSpec spec_of(const HashOptions& options) {
+  auto spec = KvSpec::make({.n_layers = 8,
+                            .head_dim = 32,
+                            .index_head_dim = 32,
+                            .sliding_window = options.window,
+                            .sources = {{0, 1}}});
+  FATHOM_CHECK(spec->block_bytes() >= kBlockTokens * 8);
+  FATHOM_CHECK(spec->session_bytes() >= kRings * options.window * 8);
+  return *spec;
+}
+
+}  // namespace
+
+HashExecutor::HashExecutor(const HashOptions& options)
+    : options_(options),
+      blocks_(*KvPool::make(spec_of(options), options.n_blocks, memory_)),
+      windows_(*WindowPool::make(spec_of(options), options.n_sequences, memory_)),
+      random_(options.seed) {}
+
+ExecutorLimits HashExecutor::limits() const {
+  return {.context = options_.context,
+          .n_sequences = options_.n_sequences,
+          .max_rows = options_.max_rows,
+          .end_rows = options_.deploy ? options_.window : 0,
+          .feed_rows = options_.window,
+          .vocab_size = kHashVocab};
+}
+
+uint64_t& HashExecutor::ring(const Sequence& sequence, int64_t layer, int64_t position) {
+  uint8_t* slot = windows_.base() + static_cast<int64_t>(sequence.slot) * windows_.slot_bytes();
+  const int64_t place = layer * options_.window + position % options_.window;
+  return *reinterpret_cast<uint64_t*>(slot + place * 8);
+}
+
+uint64_t& HashExecutor::entry(const Sequence& sequence, int64_t position) {
+  const BlockId id = sequence.blocks.at(static_cast<size_t>(position / kBlockTokens));
+  uint8_t* block = blocks_.base() + static_cast<int64_t>(id) * blocks_.block_bytes();
+  return *reinterpret_cast<uint64_t*>(block + position % kBlockTokens * 8);
+}
+
+uint64_t HashExecutor::entries_hash(const Sequence& sequence, int64_t end) {
+  uint64_t hash = 0;
+  for (int64_t p = 0; p < end; ++p) hash = mix(hash, entry(sequence, p));
+  return hash;
+}
+
+uint64_t HashExecutor::window_hash(const Sequence& sequence, int64_t layer, int64_t low,
+                                   int64_t position) {
+  uint64_t hash = 0;
+  for (int64_t p = std::max(low, position - options_.window + 1); p <= position; ++p) {
+    hash = mix(hash, ring(sequence, layer, p));
+  }
+  return hash;
+}
+
+void HashExecutor::garbage(const Sequence& sequence) {
+  for (int64_t layer = 0; layer < kRings; ++layer) {
+    for (int64_t p = 0; p < options_.window; ++p) ring(sequence, layer, p) = random_();
+  }
+}
+
+Result<Sequence> HashExecutor::open() {
+  Sequence sequence;
+  FATHOM_RETURN_IF_ERROR(take_slot(sequence));
+  return sequence;
+}
+
+void HashExecutor::close(Sequence& sequence) {
+  release_slot(sequence);
+  sequence = {};
+}
+
+void HashExecutor::release_slot(Sequence& sequence) {
+  garbage(sequence);
+  windows_.release(sequence.slot);
+}
+
+Result<void> HashExecutor::take_slot(Sequence& sequence) {
+  FATHOM_ASSIGN_OR_RETURN(sequence.slot, windows_.allocate());
+  garbage(sequence);
+  return {};
+}
+
+bool HashExecutor::restore(Sequence& sequence, std::span<const int32_t> prefix,
+                           std::span<const BlockId> blocks, RestoreGrade grade) {
+  const auto end = static_cast<int64_t>(prefix.size());
+  const int64_t n_windows = kEncoderLayers + (options_.deploy ? 1 : kDecoderLayers);
+  const int64_t halo =
+      grade == RestoreGrade::kExact ? n_windows * (options_.window - 1) : options_.window;
+  const int64_t start = std::max<int64_t>(0, end - halo);
+  sequence.tokens.assign(prefix.begin(), prefix.end());
+  sequence.blocks.assign(blocks.begin(), blocks.end());
+  sequence.entries_end = end;
+  sequence.length = sequence.decoder_length = start;
+  sequence.encoder_low = sequence.decoder_low = start;
+  return grade == RestoreGrade::kExact || start == 0;
+}
+
+Result<void> HashExecutor::append(Sequence& sequence, std::span<const int32_t> tokens,
+                                  std::span<const uint8_t>) {
+  sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
+  FATHOM_CHECK(static_cast<int64_t>(sequence.tokens.size()) <= options_.context);
+  return {};
+}
+
+void HashExecutor::copy(Sequence& to, const Sequence& from) {
+  const WindowId slot = to.slot;
+  to.tokens = from.tokens;
+  to.length = from.length;
+  to.decoder_length = from.decoder_length;
+  to.entries_end = from.entries_end;
+  to.encoder_low = from.encoder_low;
+  to.decoder_low = from.decoder_low;
+  to.slot = slot;
+  write_slot(*this, to, read_slot(*this, from));
+}
+
+// One row through the encoder.
+void HashExecutor::encode(Sequence& sequence) {
+  const int64_t p = sequence.length;
+  const uint64_t global = entries_hash(sequence, p);
+  uint64_t x = embed(sequence.tokens[static_cast<size_t>(p)], p);
+  for (int64_t layer = 0; layer < kEncoderLayers; ++layer) {
+    ring(sequence, layer, p) = x;
+    x = row_of(layer, window_hash(sequence, layer, sequence.encoder_low, p), global);
+  }
+  ring(sequence, kTail, p) = x;
+  if (p >= sequence.entries_end) {
+    entry(sequence, p) = x;
+  } else {
+    ++sequence.replayed;
+  }
+  ++sequence.length;
+  sequence.entries_end = std::max(sequence.entries_end, sequence.length);
+}
+
+// One row through the decoder; its last layer's row takes the boundary row's place.
+void HashExecutor::decode(Sequence& sequence, int64_t p) {
+  const uint64_t global = entries_hash(sequence, p + 1);
+  uint64_t x = ring(sequence, kTail, p);
+  for (int64_t layer = 0; layer < kDecoderLayers; ++layer) {
+    ring(sequence, kDecoder + layer, p) = x;
+    x = row_of(kDecoder + layer, window_hash(sequence, kDecoder + layer, sequence.decoder_low, p),
+               global);
+  }
+  ring(sequence, kTail, p) = x;
+  sequence.decoder_length = p + 1;
+}
+
+void HashExecutor::scribble(Sequence& sequence) {
+  garbage(sequence);
+  const int64_t end = static_cast<int64_t>(sequence.blocks.size()) * kBlockTokens;
+  for (int64_t p = sequence.entries_end; p < end; ++p) entry(sequence, p) = random_();
+}
+
+Result<std::vector<SampledToken>> HashExecutor::step(std::span<const ExecutorItem> items) {
+  int64_t n_rows = 0;
+  int64_t n_decoder_rows = 0;
+  bool fails = static_cast<double>(random_() % 1000) < options_.failure_rate * 1000;
+  for (const ExecutorItem& item : items) {
+    FATHOM_CHECK(0 < item.n_rows && item.n_rows <= item.sequence->pending());
+    n_rows += item.n_rows;
+    fails = fails ||
+            std::ranges::find(item.sequence->tokens, kPoisonToken) != item.sequence->tokens.end();
+  }
+  FATHOM_CHECK(n_rows <= options_.max_rows);
+  if (fails) {
+    for (const ExecutorItem& item : items) scribble(*item.sequence);
+    return io_error("hash executor: step: wanted a result, found an injected failure");
+  }
+  std::vector<SampledToken> tokens;
+  for (const ExecutorItem& item : items) {
+    Sequence& sequence = *item.sequence;
+    for (int64_t i = 0; i < item.n_rows; ++i) {
+      encode(sequence);
+      if (!options_.deploy) decode(sequence, sequence.length - 1);
+    }
+    if (sequence.pending() > 0) {
+      FATHOM_CHECK(item.draws.empty());
+      continue;
+    }
+    if (options_.deploy) {
+      const int64_t unseen = sequence.length - sequence.decoder_length;
+      const int64_t n = std::min(unseen, options_.window);
+      if (n < unseen) sequence.decoder_low = sequence.length - n;
+      n_decoder_rows += n;
+      for (int64_t p = sequence.length - n; p < sequence.length; ++p) decode(sequence, p);
+    }
+    const uint64_t row = ring(sequence, kTail, sequence.length - 1);
+    for (const SamplingOptions& draw : item.draws) tokens.push_back({token_of(row, draw.seed), 0});
+  }
+  FATHOM_CHECK(n_decoder_rows <= options_.max_rows);
+  return tokens;
+}
+
+namespace {
+
+// Rows of all layers by position, as the definition has them.
+class Definition {
+ public:
+  Definition(const HashOptions& options, int64_t n_prompt)
+      : window_(options.window),
+        decoder_low_(options.deploy ? std::max<int64_t>(0, n_prompt - options.window) : 0) {}
+
+  uint64_t add(int32_t token) {
+    const auto p = static_cast<int64_t>(encoder_[0].size());
+    uint64_t x = embed(token, p);
+    for (int64_t layer = 0; layer < kEncoderLayers; ++layer) {
+      auto& rows = encoder_[static_cast<size_t>(layer)];
+      rows.push_back(x);
+      x = row_of(layer, hash(rows, 0, p), global_);
+    }
+    global_ = mix(global_, x);
+    for (int64_t layer = 0; layer < kDecoderLayers; ++layer) {
+      auto& rows = decoder_[static_cast<size_t>(layer)];
+      rows.push_back(x);
+      if (p < decoder_low_) continue;
+      x = row_of(kDecoder + layer, hash(rows, decoder_low_, p), global_);
+    }
+    return x;
+  }
+
+ private:
+  uint64_t hash(const std::vector<uint64_t>& rows, int64_t low, int64_t end) const {
+    uint64_t hash = 0;
+    for (int64_t p = std::max(low, end - window_ + 1); p <= end; ++p) {
+      hash = mix(hash, rows[static_cast<size_t>(p)]);
+    }
+    return hash;
+  }
+
+  int64_t window_;
+  int64_t decoder_low_;
+  std::vector<uint64_t> encoder_[kEncoderLayers];
+  std::vector<uint64_t> decoder_[kDecoderLayers];
+  uint64_t global_ = 0;  // of all entries
+};
+
+}  // namespace
+
+std::vector<int32_t> hash_answer(const HashOptions& options, std::span<const int32_t> prompt,
+                                 int64_t n_tokens, uint64_t seed) {
+  Definition definition(options, static_cast<int64_t>(prompt.size()));
+  uint64_t row = 0;
+  for (const int32_t token : prompt) row = definition.add(token);
+  std::vector<int32_t> answer;
+  while (static_cast<int64_t>(answer.size()) < n_tokens) {
+    answer.push_back(token_of(row, seed));
+    row = definition.add(answer.back());
+  }
+  return answer;
+}
+
+}  // namespace fathom

@@ -1,0 +1,70 @@
+#pragma once
+
+// HashExecutor: an executor without a model. Every row is a hash of exactly the state that it was
+// given: window rows in the slot, entries in the blocks, positions. Two encoder and two decoder
+// layers with windows of W rows stand for the real ones, in both schedules, so that a stale,
+// swapped, missing or wrongly replayed piece of state changes the answer. `hash_answer` computes
+// the same from the definition, with plain arrays and nothing else.
+
+#include <random>
+
+#include "engine/executor.h"
+
+namespace fathom {
+
+struct HashOptions {
+  bool deploy = false;
+  int64_t window = 4;
+  int64_t context = 400;
+  int64_t n_sequences = 4;
+  int64_t n_blocks = 16;
+  int64_t max_rows = 32;
+  double failure_rate = 0;  // of steps
+  uint64_t seed = 0;        // of failures and of garbage
+};
+
+inline constexpr int64_t kHashVocab = 1000;
+inline constexpr int32_t kPoisonToken = 999;  // a step with it in a prompt fails
+
+class HashExecutor final : public Executor {
+ public:
+  explicit HashExecutor(const HashOptions& options);
+
+  ExecutorLimits limits() const override;
+  KvPool& blocks() override { return blocks_; }
+  WindowPool& windows() override { return windows_; }
+  DeviceMemory& memory() override { return memory_; }
+
+  Result<Sequence> open() override;
+  void close(Sequence& sequence) override;
+  void release_slot(Sequence& sequence) override;
+  Result<void> take_slot(Sequence& sequence) override;
+  bool restore(Sequence& sequence, std::span<const int32_t> prefix, std::span<const BlockId> blocks,
+               RestoreGrade grade) override;
+  Result<void> append(Sequence& sequence, std::span<const int32_t> tokens,
+                      std::span<const uint8_t> image) override;
+  void copy(Sequence& to, const Sequence& from) override;
+  Result<std::vector<SampledToken>> step(std::span<const ExecutorItem> items) override;
+
+ private:
+  uint64_t& ring(const Sequence& sequence, int64_t layer, int64_t position);
+  uint64_t& entry(const Sequence& sequence, int64_t position);
+  uint64_t entries_hash(const Sequence& sequence, int64_t end);
+  uint64_t window_hash(const Sequence& sequence, int64_t layer, int64_t low, int64_t position);
+  void encode(Sequence& sequence);
+  void decode(Sequence& sequence, int64_t position);
+  void scribble(Sequence& sequence);
+  void garbage(const Sequence& sequence);
+
+  HashOptions options_;
+  HostMemory memory_;
+  KvPool blocks_;
+  WindowPool windows_;
+  std::mt19937_64 random_;
+};
+
+// The tokens that a prompt gets alone in the exact grade.
+std::vector<int32_t> hash_answer(const HashOptions& options, std::span<const int32_t> prompt,
+                                 int64_t n_tokens, uint64_t seed);
+
+}  // namespace fathom

@@ -1,0 +1,34 @@
+// simulate FIRST COUNT: runs the simulation over many seeds and prints what it met; exits 1 at the
+// first failure with the seed that shows it again.
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "simulation.h"
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: simulate FIRST_SEED COUNT\n");
+    return 2;
+  }
+  const uint64_t first = std::strtoull(argv[1], nullptr, 10);
+  const uint64_t count = std::strtoull(argv[2], nullptr, 10);
+  const auto start = std::chrono::steady_clock::now();
+  fathom::SimulationResult all;
+  for (uint64_t seed = first; seed < first + count && all.failure.empty(); ++seed) {
+    all.add(fathom::simulate(seed));
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  std::printf("requests %ld refused %ld ticks %ld rows %ld\n", all.n_requests, all.n_refused,
+              all.n_ticks, all.n_rows);
+  std::printf("compared %ld partial %ld bounded %ld lost to injected failures %ld\n",
+              all.n_compared, all.n_partial, all.n_bounded, all.n_failed);
+  std::printf("cached %ld replayed %ld parked %ld dropped %ld copied %ld evicted %ld\n",
+              all.n_cached_tokens, all.n_replayed_tokens, all.n_parked, all.n_dropped, all.n_copied,
+              all.n_evicted);
+  std::printf("%.1f s\n", seconds.count());
+  if (all.failure.empty()) return 0;
+  std::printf("failed: %s\n", all.failure.c_str());
+  return 1;
+}
