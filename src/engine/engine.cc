@@ -65,6 +65,7 @@ Result<void> Engine::validate_request(const Request& request) const {
     return wanted("token id", "0 to " + std::to_string(limits_.vocab_size - 1), id);
   }
   if (request.max_tokens < 1) return wanted("max_tokens", "at least 1", request.max_tokens);
+  if (request.timeout_us < 0) return wanted("timeout", "at least 0 us", request.timeout_us);
   if (request.n_choices < 1 || request.n_choices > limits_.n_sequences) {
     return wanted("n", "1 to " + std::to_string(limits_.n_sequences), request.n_choices);
   }
@@ -94,19 +95,26 @@ Result<RequestId> Engine::submit(Request request) {
   return mailbox_.submit(std::move(request));
 }
 
-bool Engine::tick(int64_t now_us, int64_t wait_us) {
+int64_t Engine::steady(int64_t now_us) {
+  clock_shift_us_ += std::max<int64_t>(0, last_now_us_ - now_us);
+  last_now_us_ = now_us;
+  return now_us + clock_shift_us_;
+}
+
+bool Engine::tick(int64_t clock_us, int64_t wait_us) {
+  const int64_t now_us = steady(clock_us);
   take_in(now_us, live_.empty() ? wait_us : 0);
   end_late(now_us);
   admit(now_us);
   step(now_us);
-  emit();
+  emit(now_us);
   return !live_.empty();
 }
 
 void Engine::take_in(int64_t now_us, int64_t wait_us) {
   Mailbox::Inbox inbox = mailbox_.take_inbox(wait_us);
   for (Mailbox::Arrived& arrived : inbox.arrived) begin(std::move(arrived), now_us);
-  for (const RequestId id : inbox.cancelled) end_request(id, FinishReason::kCancelled);
+  for (const RequestId id : inbox.cancelled) end_request(id, EndReason::kCancelled);
 }
 
 void Engine::begin(Mailbox::Arrived arrived, int64_t now_us) {
@@ -148,13 +156,13 @@ Task& Engine::new_task(LiveRequest& live, int64_t choice) {
 void Engine::end_late(int64_t now_us) {
   std::vector<RequestId> late;
   for (const auto& [id, live] : live_) {
-    const int64_t deadline = live->request.deadline_us;
-    if (deadline != 0 && deadline <= now_us) late.push_back(id);
+    const int64_t timeout_us = live->request.timeout_us;
+    if (timeout_us != 0 && now_us - live->arrival_us >= timeout_us) late.push_back(id);
   }
-  for (const RequestId id : late) end_request(id, FinishReason::kDeadline);
+  for (const RequestId id : late) end_request(id, EndReason::kDeadline);
 }
 
-void Engine::end_request(RequestId id, FinishReason reason) {
+void Engine::end_request(RequestId id, EndReason reason) {
   std::vector<Task*> ending;
   for (const auto& [task_id, task] : tasks_) {
     if (task->live->id == id) ending.push_back(task.get());
@@ -163,7 +171,7 @@ void Engine::end_request(RequestId id, FinishReason reason) {
 }
 
 // Ends the task and the choices that would have been forked from it. Destroys it.
-void Engine::finish(Task& task, FinishReason reason, const std::string& error) {
+void Engine::finish(Task& task, EndReason reason, const std::string& error) {
   LiveRequest& live = *task.live;
   release(task);
   task.usage.prompt_tokens = live.prompt_tokens();
@@ -184,14 +192,14 @@ void Engine::finish(Task& task, FinishReason reason, const std::string& error) {
 }
 
 // Ends first: they make room for other requests.
-void Engine::emit() {
+void Engine::emit(int64_t now_us) {
   int64_t room = mailbox_.room();
   for (; room > 0 && !ended_.empty(); --room) {
     auto [live, output] = std::move(ended_.front());
     ended_.pop_front();
     mailbox_.put(std::move(output));
     if (--live->n_unfinished > 0) continue;
-    mailbox_.finished(live->id, live->request.tenant);
+    mailbox_.finished(live->id, live->request.tenant, now_us);
     live_.erase(live->id);
   }
   for (const auto& [id, task] : tasks_) {

@@ -34,7 +34,7 @@ struct EngineCounters {
   int64_t n_parked = 0;
   int64_t n_dropped = 0;
   int64_t n_failed_steps = 0;
-  int64_t finished[6] = {};  // choices, by FinishReason
+  int64_t finished[6] = {};  // choices, by EndReason
 };
 
 // What is held at this moment; all zero once nothing is live.
@@ -54,17 +54,20 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Any thread. kInvalid names what is wrong with the request; kExhausted: try again later.
+  // Any thread. kInvalid names what is wrong with the request; kExhausted: try again after
+  // retry_us.
   Result<RequestId> submit(Request request);
   void cancel(RequestId id) { mailbox_.cancel(id); }
   std::vector<Output> take_outputs(size_t n, int64_t timeout_us = 0) {
     return mailbox_.take_outputs(n, timeout_us);
   }
+  int64_t retry_us(TenantId tenant) const { return mailbox_.retry_us(tenant); }
   // Takes no more requests; what is live is finished by further ticks.
   void drain() { mailbox_.close(); }
 
   // The engine thread. Waits up to wait_us for work where there is none. Whether anything is live.
-  bool tick(int64_t now_us, int64_t wait_us = 0);
+  // A clock that goes back is taken to stand still, and goes on from there.
+  bool tick(int64_t clock_us, int64_t wait_us = 0);
 
   EngineLoad load() const;
   const EngineCounters& counters() const { return counters_; }
@@ -82,14 +85,15 @@ class Engine {
   using Tasks = std::map<TaskId, std::unique_ptr<Task>>;
 
   // engine.cc
+  int64_t steady(int64_t now_us);
   Result<void> validate_request(const Request& request) const;
   void take_in(int64_t now_us, int64_t wait_us);
   void begin(Mailbox::Arrived arrived, int64_t now_us);
   Task& new_task(LiveRequest& live, int64_t choice);
   void end_late(int64_t now_us);
-  void end_request(RequestId id, FinishReason reason);
-  void emit();
-  void finish(Task& task, FinishReason reason, const std::string& error = {});
+  void end_request(RequestId id, EndReason reason);
+  void emit(int64_t now_us);
+  void finish(Task& task, EndReason reason, const std::string& error = {});
   int64_t total_blocks(const Request& request) const;
   int64_t needed_blocks(const Task& task) const;
 
@@ -115,6 +119,7 @@ class Engine {
   void push_token(Task& task, const SampledToken& token);
   void fork(Task& leader, const SampledToken& token, int64_t now_us);
   void settle_failure(std::span<Task* const> tasks, const Error& error);
+  void measure(int64_t step_us, int64_t n_rows);
   bool draws(const Task& task, int64_t n_rows) const;
 
   Executor& executor_;
@@ -129,6 +134,8 @@ class Engine {
   std::deque<std::pair<LiveRequest*, Output>> ended_;  // last outputs that wait for room
   uint64_t last_task_ = 0;
   double row_us_ = 0;
+  int64_t last_now_us_ = 0;  // as tick() was told
+  int64_t clock_shift_us_ = 0;
   EngineCounters counters_;
 };
 

@@ -112,7 +112,7 @@ void Engine::start(Task& task, int64_t now_us) {
   const Request& request = task.live->request;
   find_prefix(task);
   Result<Sequence> opened = executor_.open();
-  if (!opened) return finish(task, FinishReason::kError, opened.error().message);
+  if (!opened) return finish(task, EndReason::kError, opened.error().message);
   task.sequence = std::move(*opened);
   task.lease = cache_.match(task.keys.keys());
   task.phase = TaskPhase::kRunning;
@@ -131,7 +131,7 @@ void Engine::start(Task& task, int64_t now_us) {
   const std::span<const uint8_t> image(task.live->image);
   const Result<void> appended = executor_.append(task.sequence, prompt.subspan(n_hit),
                                                  image.empty() ? image : image.subspan(n_hit));
-  if (!appended) return finish(task, FinishReason::kError, appended.error().message);
+  if (!appended) return finish(task, EndReason::kError, appended.error().message);
   if (!task.started) task.usage.cached_tokens = static_cast<int64_t>(n_hit);
   task.usage.exact = task.usage.exact && task.exact;
   task.started = true;
@@ -139,7 +139,7 @@ void Engine::start(Task& task, int64_t now_us) {
 
 void Engine::resume(Task& task, int64_t now_us) {
   const Result<void> taken = executor_.take_slot(task.sequence);
-  if (!taken) return finish(task, FinishReason::kError, taken.error().message);
+  if (!taken) return finish(task, EndReason::kError, taken.error().message);
   write_slot(executor_, task.sequence, task.windows);
   task.windows = {};
   task.phase = TaskPhase::kRunning;

@@ -59,11 +59,7 @@ void Engine::step(int64_t now_us) {
   const int64_t start_us = options_.clock_us ? options_.clock_us() : 0;
   const Result<std::vector<SampledToken>> tokens = executor_.step(items);
   if (!tokens) return settle_failure(tasks, tokens.error());
-  if (options_.clock_us) {
-    const double row_us =
-        static_cast<double>(options_.clock_us() - start_us) / static_cast<double>(n_rows);
-    row_us_ = row_us_ == 0 ? row_us : 0.8 * row_us_ + 0.2 * row_us;
-  }
+  if (options_.clock_us) measure(options_.clock_us() - start_us, n_rows);
   counters_.n_rows += n_rows;
   std::span<const SampledToken> rest(*tokens);
   for (size_t i = 0; i < tasks.size(); ++i) {
@@ -75,6 +71,13 @@ void Engine::step(int64_t now_us) {
     rest = rest.subspan(n);
   }
   FATHOM_CHECK(rest.empty());
+}
+
+// One step that a jump of the clock or a busy machine stretched does not starve prompts for long.
+void Engine::measure(int64_t step_us, int64_t n_rows) {
+  const double row_us =
+      static_cast<double>(std::max<int64_t>(0, step_us)) / static_cast<double>(n_rows);
+  row_us_ = row_us_ == 0 ? row_us : 0.8 * row_us_ + 0.2 * std::min(row_us, 8 * row_us_);
 }
 
 void Engine::settle_rows(Task& task, int64_t n_rows, int64_t entries_before,
@@ -109,7 +112,7 @@ void Engine::fork(Task& leader, const SampledToken& token, int64_t now_us) {
   task.exact = leader.exact;
   task.started = true;
   Result<Sequence> opened = executor_.open();
-  if (!opened) return finish(task, FinishReason::kError, opened.error().message);
+  if (!opened) return finish(task, EndReason::kError, opened.error().message);
   task.sequence = std::move(*opened);
   task.phase = TaskPhase::kRunning;
   task.since_us = now_us;
@@ -128,13 +131,13 @@ void Engine::push_token(Task& task, const SampledToken& token) {
   const Request& request = task.live->request;
   ++counters_.n_tokens;
   if (std::ranges::find(request.stop_ids, token.id) != request.stop_ids.end()) {
-    return finish(task, FinishReason::kStop);
+    return finish(task, EndReason::kStop);
   }
   task.answer.push_back(token);
   task.unsent.push_back(token);
   const auto n = static_cast<int64_t>(task.answer.size());
   if (n == request.max_tokens || task.live->prompt_tokens() + n == limits_.context) {
-    finish(task, FinishReason::kLength);
+    finish(task, EndReason::kLength);
   }
 }
 
@@ -145,7 +148,7 @@ void Engine::settle_failure(std::span<Task* const> tasks, const Error& error) {
   const bool alone = tasks.size() == 1 && tasks[0]->suspect;
   for (Task* task : tasks) {
     if (alone) {
-      finish(*task, FinishReason::kError, error.message);
+      finish(*task, EndReason::kError, error.message);
       continue;
     }
     drop(*task);

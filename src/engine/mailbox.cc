@@ -1,23 +1,24 @@
 #include "engine/mailbox.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 
 namespace fathom {
 
-const char* finish_reason_name(FinishReason reason) {
+const char* end_reason_name(EndReason reason) {
   switch (reason) {
-    case FinishReason::kNone:
+    case EndReason::kNone:
       return "none";
-    case FinishReason::kStop:
+    case EndReason::kStop:
       return "stop";
-    case FinishReason::kLength:
+    case EndReason::kLength:
       return "length";
-    case FinishReason::kCancelled:
+    case EndReason::kCancelled:
       return "cancelled";
-    case FinishReason::kDeadline:
+    case EndReason::kDeadline:
       return "deadline";
-    case FinishReason::kError:
+    case EndReason::kError:
       return "error";
   }
   return "?";
@@ -42,6 +43,19 @@ Result<RequestId> Mailbox::submit(Request request) {
   inbox_.arrived.push_back({id, std::move(request)});
   to_engine_.notify_one();
   return id;
+}
+
+int64_t Mailbox::retry_us(TenantId tenant) const {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return kRetryUsMax;
+  const auto of_tenant = live_of_tenant_.find(tenant);
+  double wait_us = pace_us_;
+  if (of_tenant != live_of_tenant_.end() && of_tenant->second >= limits_.max_live_of_tenant) {
+    // Of the requests that end, only the tenant's own make room for it.
+    wait_us *= static_cast<double>(live_.size()) / static_cast<double>(of_tenant->second);
+  }
+  return static_cast<int64_t>(
+      std::clamp(wait_us, static_cast<double>(kRetryUsMin), static_cast<double>(kRetryUsMax)));
 }
 
 void Mailbox::cancel(RequestId id) {
@@ -92,11 +106,16 @@ void Mailbox::put(Output output) {
   from_engine_.notify_one();
 }
 
-void Mailbox::finished(RequestId id, TenantId tenant) {
+void Mailbox::finished(RequestId id, TenantId tenant, int64_t now_us) {
   const std::lock_guard lock(mutex_);
   FATHOM_CHECK(live_.erase(id) == 1);
   const auto of_tenant = live_of_tenant_.find(tenant);
   if (--of_tenant->second == 0) live_of_tenant_.erase(of_tenant);
+  if (last_end_us_ >= 0) {
+    const auto between_us = static_cast<double>(now_us - last_end_us_);
+    pace_us_ = pace_us_ == 0 ? between_us : 0.8 * pace_us_ + 0.2 * between_us;
+  }
+  last_end_us_ = now_us;
 }
 
 int64_t Mailbox::n_live() const {

@@ -23,12 +23,18 @@ struct MailboxLimits {
   int64_t max_outputs = 1024;
 };
 
+inline constexpr int64_t kRetryUsMin = 1'000'000;
+inline constexpr int64_t kRetryUsMax = 60'000'000;
+
 class Mailbox {
  public:
   explicit Mailbox(const MailboxLimits& limits) : limits_(limits) {}
 
-  // kExhausted where a bound is reached or close() was called: try again later.
+  // kExhausted where a bound is reached or close() was called: try again after retry_us.
   Result<RequestId> submit(Request request);
+  // When a refused request of the tenant may find room, by the pace at which requests ended lately:
+  // kRetryUsMin to kRetryUsMax.
+  int64_t retry_us(TenantId tenant) const;
   // A request that is not live is ignored.
   void cancel(RequestId id);
   // Nothing is taken in any more.
@@ -48,9 +54,10 @@ class Mailbox {
   };
   // Waits up to timeout_us for anything.
   Inbox take_inbox(int64_t timeout_us = 0);
-  int64_t room() const;                          // outputs that may be put
-  void put(Output output);                       // there must be room
-  void finished(RequestId id, TenantId tenant);  // its last output was put
+  int64_t room() const;     // outputs that may be put
+  void put(Output output);  // there must be room
+  // Its last output was put.
+  void finished(RequestId id, TenantId tenant, int64_t now_us);
 
   int64_t n_live() const;
   int64_t n_outputs() const;
@@ -68,6 +75,8 @@ class Mailbox {
   std::set<RequestId> live_;
   std::map<TenantId, int64_t> live_of_tenant_;
   std::deque<Output> outputs_;
+  int64_t last_end_us_ = -1;
+  double pace_us_ = 0;  // between two ends, on average; 0: not known
 };
 
 }  // namespace fathom

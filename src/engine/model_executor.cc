@@ -80,6 +80,7 @@ Result<std::vector<SampledToken>> ModelExecutor::step(std::span<const ExecutorIt
     if (item.draws.empty()) continue;
     const std::span<const float> values(logits.as<float>() + row * logits.dim(1),
                                         static_cast<size_t>(n_ids_));
+    if (watch_) watch_(item, values);
     for (const SamplingOptions& draw : item.draws) {
       FATHOM_ASSIGN_OR_RETURN(const int32_t id,
                               sample(values, item.sequence->tokens, item.prompt_tokens, draw));

@@ -2,6 +2,8 @@
 
 // ModelExecutor: the engine's rows on the model, through a Runner.
 
+#include <functional>
+
 #include "engine/executor.h"
 
 namespace fathom {
@@ -33,7 +35,12 @@ class ModelExecutor final : public Executor {
   void copy(Sequence& to, const Sequence& from) override;
   Result<std::vector<SampledToken>> step(std::span<const ExecutorItem> items) override;
 
+  // Shows the logits that tokens are drawn from, with the sequence that they follow. For tests.
+  using Watch = std::function<void(const ExecutorItem& item, std::span<const float> logits)>;
+  void watch(Watch watch) { watch_ = std::move(watch); }
+
  private:
+  Watch watch_;  // may be null
   Runner& runner_;
   int64_t n_ids_ = 0;
 };

@@ -18,8 +18,8 @@ struct Request {
   TenantId tenant = {};
   std::string tenant_salt;  // roots the keys of its blocks; equal for all requests of a tenant
   double tenant_weight = 1;
-  int priority = 0;         // among the tenant's own requests; larger first
-  int64_t deadline_us = 0;  // in the engine's time; 0: none
+  int priority = 0;        // among the tenant's own requests; larger first
+  int64_t timeout_us = 0;  // after the engine took it in; 0: none
 
   std::vector<int32_t> prompt;
   std::vector<ImageSpan> images;  // inside the prompt, ascending
@@ -30,7 +30,7 @@ struct Request {
   RestoreGrade restore = RestoreGrade::kExact;
 };
 
-enum class FinishReason : uint8_t {
+enum class EndReason : uint8_t {
   kNone,       // more will come
   kStop,       // a stop id
   kLength,     // max_tokens, or the context is full
@@ -38,7 +38,7 @@ enum class FinishReason : uint8_t {
   kDeadline,
   kError,  // the executor failed for this one
 };
-const char* finish_reason_name(FinishReason reason);
+const char* end_reason_name(EndReason reason);
 
 struct Usage {
   int64_t prompt_tokens = 0;
@@ -56,7 +56,7 @@ struct Output {
   RequestId request = {};
   int64_t choice = 0;
   std::vector<SampledToken> tokens;
-  FinishReason finish = FinishReason::kNone;
+  EndReason finish = EndReason::kNone;
   std::string error;  // one line, where finish is kError
   Usage usage;        // set with finish
 };

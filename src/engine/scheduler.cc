@@ -93,10 +93,12 @@ class Admission {
   void make_room(const TaskView& head) {
     View last_running = nullptr;
     View last_parked = nullptr;
+    // Of the parked ones, not those that this plan has just admitted.
+    for (const View task : candidates_) {
+      if (task->phase != TaskPhase::kParked || task->id == head.id) continue;
+      if (last_parked == nullptr || order_(last_parked, task)) last_parked = task;
+    }
     for (const TaskView& task : state_.tasks) {
-      if (task.phase == TaskPhase::kParked && task.id != head.id) {
-        if (last_parked == nullptr || order_(last_parked, &task)) last_parked = &task;
-      }
       if (task.phase != TaskPhase::kRunning || !may_replace(head, task)) continue;
       if (last_running == nullptr || order_(last_running, &task)) last_running = &task;
     }

@@ -78,6 +78,16 @@ TEST(PlanAdmission, BlocksOfParkedTasksGoBeforeAnythingRunning) {
   EXPECT_EQ(plan_admission(state, {}).drop, id(3));
 }
 
+TEST(PlanAdmission, WhatAPlanAdmitsItDoesNotDrop) {
+  SchedulerState state = {.now_us = 5'000'000, .n_free_slots = 2, .tenants = {{}}};
+  state.tasks = {waiting(1, 0, 0), waiting(2, 0, 7)};
+  state.tasks[0].phase = TaskPhase::kParked;
+  state.tasks[0].n_blocks = 0;
+  const AdmissionPlan plan = plan_admission(state, {});
+  EXPECT_EQ(plan.admit, std::vector{id(1)});
+  EXPECT_FALSE(plan.drop || plan.park);
+}
+
 TEST(PlanStep, DecodingRowsComeBesideAPromptsChunk) {
   SchedulerState state = {.tenants = {{}}};
   state.tasks = {running(1, 0, 1), running(2, 0, 500), running(3, 0, 1)};

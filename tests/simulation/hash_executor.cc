@@ -72,10 +72,16 @@ uint64_t& HashExecutor::entry(const Sequence& sequence, int64_t position) {
   return *reinterpret_cast<uint64_t*>(block + position % kBlockTokens * 8);
 }
 
-uint64_t HashExecutor::entries_hash(const Sequence& sequence, int64_t end) {
-  uint64_t hash = 0;
-  for (int64_t p = 0; p < end; ++p) hash = mix(hash, entry(sequence, p));
-  return hash;
+bool HashExecutor::injected(double rate) {
+  if (static_cast<double>(random_() % 1'000'000) >= rate * 1'000'000) return false;
+  ++n_injected_;
+  return true;
+}
+
+// From the memory, anew for every item of a step.
+void HashExecutor::read_entries(const Sequence& sequence, int64_t end) {
+  entries_.assign(1, 0);
+  for (int64_t p = 0; p < end; ++p) entries_.push_back(mix(entries_.back(), entry(sequence, p)));
 }
 
 uint64_t HashExecutor::window_hash(const Sequence& sequence, int64_t layer, int64_t low,
@@ -110,6 +116,9 @@ void HashExecutor::release_slot(Sequence& sequence) {
 }
 
 Result<void> HashExecutor::take_slot(Sequence& sequence) {
+  if (injected(options_.allocation_failure_rate)) {
+    return exhausted("hash executor: slot: wanted memory, found an injected failure");
+  }
   FATHOM_ASSIGN_OR_RETURN(sequence.slot, windows_.allocate());
   garbage(sequence);
   return {};
@@ -152,7 +161,7 @@ void HashExecutor::copy(Sequence& to, const Sequence& from) {
 // One row through the encoder.
 void HashExecutor::encode(Sequence& sequence) {
   const int64_t p = sequence.length;
-  const uint64_t global = entries_hash(sequence, p);
+  const uint64_t global = entries_.at(static_cast<size_t>(p));
   uint64_t x = embed(sequence.tokens[static_cast<size_t>(p)], p);
   for (int64_t layer = 0; layer < kEncoderLayers; ++layer) {
     ring(sequence, layer, p) = x;
@@ -164,13 +173,15 @@ void HashExecutor::encode(Sequence& sequence) {
   } else {
     ++sequence.replayed;
   }
+  entries_.resize(static_cast<size_t>(p) + 1);
+  entries_.push_back(mix(global, entry(sequence, p)));
   ++sequence.length;
   sequence.entries_end = std::max(sequence.entries_end, sequence.length);
 }
 
 // One row through the decoder; its last layer's row takes the boundary row's place.
 void HashExecutor::decode(Sequence& sequence, int64_t p) {
-  const uint64_t global = entries_hash(sequence, p + 1);
+  const uint64_t global = entries_.at(static_cast<size_t>(p) + 1);
   uint64_t x = ring(sequence, kTail, p);
   for (int64_t layer = 0; layer < kDecoderLayers; ++layer) {
     ring(sequence, kDecoder + layer, p) = x;
@@ -190,7 +201,7 @@ void HashExecutor::scribble(Sequence& sequence) {
 Result<std::vector<SampledToken>> HashExecutor::step(std::span<const ExecutorItem> items) {
   int64_t n_rows = 0;
   int64_t n_decoder_rows = 0;
-  bool fails = static_cast<double>(random_() % 1000) < options_.failure_rate * 1000;
+  bool fails = injected(options_.failure_rate);
   for (const ExecutorItem& item : items) {
     FATHOM_CHECK(0 < item.n_rows && item.n_rows <= item.sequence->pending());
     n_rows += item.n_rows;
@@ -205,6 +216,7 @@ Result<std::vector<SampledToken>> HashExecutor::step(std::span<const ExecutorIte
   std::vector<SampledToken> tokens;
   for (const ExecutorItem& item : items) {
     Sequence& sequence = *item.sequence;
+    read_entries(sequence, sequence.length);
     for (int64_t i = 0; i < item.n_rows; ++i) {
       encode(sequence);
       if (!options_.deploy) decode(sequence, sequence.length - 1);

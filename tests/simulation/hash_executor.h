@@ -19,8 +19,9 @@ struct HashOptions {
   int64_t n_sequences = 4;
   int64_t n_blocks = 16;
   int64_t max_rows = 32;
-  double failure_rate = 0;  // of steps
-  uint64_t seed = 0;        // of failures and of garbage
+  double failure_rate = 0;             // of steps
+  double allocation_failure_rate = 0;  // of slots, though some are free
+  uint64_t seed = 0;                   // of failures and of garbage
 };
 
 inline constexpr int64_t kHashVocab = 1000;
@@ -46,10 +47,14 @@ class HashExecutor final : public Executor {
   void copy(Sequence& to, const Sequence& from) override;
   Result<std::vector<SampledToken>> step(std::span<const ExecutorItem> items) override;
 
+  // Failures that the rates brought, not those that a poisoned prompt brought.
+  int64_t n_injected() const { return n_injected_; }
+
  private:
+  bool injected(double rate);
   uint64_t& ring(const Sequence& sequence, int64_t layer, int64_t position);
   uint64_t& entry(const Sequence& sequence, int64_t position);
-  uint64_t entries_hash(const Sequence& sequence, int64_t end);
+  void read_entries(const Sequence& sequence, int64_t end);
   uint64_t window_hash(const Sequence& sequence, int64_t layer, int64_t low, int64_t position);
   void encode(Sequence& sequence);
   void decode(Sequence& sequence, int64_t position);
@@ -61,6 +66,8 @@ class HashExecutor final : public Executor {
   KvPool blocks_;
   WindowPool windows_;
   std::mt19937_64 random_;
+  std::vector<uint64_t> entries_;  // of the item being computed: hash of the first n entries, by n
+  int64_t n_injected_ = 0;
 };
 
 // The tokens that a prompt gets alone in the exact grade.

@@ -64,8 +64,10 @@ class ModelEngine : public testing::TestWithParam<Schedule> {
       const auto logits = r->prefill(sequence);
       EXPECT_TRUE(logits);
       const std::span<const float> row(logits->as<float>(), static_cast<size_t>(logits->dim(1)));
-      answer.push_back(
-          sample(row, sequence.tokens, static_cast<int64_t>(request.prompt.size()), sampling));
+      const auto id =
+          sample(row, sequence.tokens, static_cast<int64_t>(request.prompt.size()), sampling);
+      EXPECT_TRUE(id);
+      answer.push_back({.id = *id, .logprob = log_probability(row, *id)});
       EXPECT_TRUE(r->append(sequence, {&answer.back().id, 1}));
     }
     return answer;
@@ -79,7 +81,7 @@ class ModelEngine : public testing::TestWithParam<Schedule> {
 struct Answer {
   std::vector<SampledToken> tokens;
   Usage usage;
-  FinishReason finish = FinishReason::kNone;
+  EndReason finish = EndReason::kNone;
 };
 using Answers = std::map<std::pair<RequestId, int64_t>, Answer>;
 
@@ -133,7 +135,7 @@ TEST_P(ModelEngine, EveryAnswerEqualsTheOneComputedAlone) {
     const Request& request = sent.at(key.first);
     const auto want = alone(request, request.sampling.seed + static_cast<uint64_t>(key.second));
     ASSERT_EQ(answer.tokens.size(), want.size());
-    EXPECT_EQ(answer.finish, FinishReason::kLength);
+    EXPECT_EQ(answer.finish, EndReason::kLength);
     for (size_t i = 0; i < want.size(); ++i) {
       EXPECT_EQ(answer.tokens[i].id, want[i].id);
       EXPECT_EQ(answer.tokens[i].logprob, want[i].logprob);

@@ -1,9 +1,9 @@
 // simulate FIRST COUNT: runs the simulation over many seeds and prints what it met; exits 1 at the
 // first failure with the seed that shows it again.
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 
 #include "simulation.h"
 
@@ -14,12 +14,10 @@ int main(int argc, char** argv) {
   }
   const uint64_t first = std::strtoull(argv[1], nullptr, 10);
   const uint64_t count = std::strtoull(argv[2], nullptr, 10);
-  const auto start = std::chrono::steady_clock::now();
   fathom::SimulationResult all;
   for (uint64_t seed = first; seed < first + count && all.failure.empty(); ++seed) {
     all.add(fathom::simulate(seed));
   }
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   std::printf("requests %ld refused %ld ticks %ld rows %ld\n", all.n_requests, all.n_refused,
               all.n_ticks, all.n_rows);
   std::printf("compared %ld partial %ld bounded %ld lost to injected failures %ld\n",
@@ -27,7 +25,9 @@ int main(int argc, char** argv) {
   std::printf("cached %ld replayed %ld parked %ld dropped %ld copied %ld evicted %ld\n",
               all.n_cached_tokens, all.n_replayed_tokens, all.n_parked, all.n_dropped, all.n_copied,
               all.n_evicted);
-  std::printf("%.1f s\n", seconds.count());
+  std::printf("injected %ld lost %ld slow %ld vanished %ld longest wait %.2f trace %016lx\n",
+              all.n_injected, all.n_lost, all.n_slow, all.n_vanished, all.longest_wait, all.trace);
+  std::printf("cpu %.2f s\n", static_cast<double>(std::clock()) / CLOCKS_PER_SEC);
   if (all.failure.empty()) return 0;
   std::printf("failed: %s\n", all.failure.c_str());
   return 1;

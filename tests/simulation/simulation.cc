@@ -5,46 +5,62 @@
 
 #include "engine/engine.h"
 #include "hash_executor.h"
+#include "scenario.h"
 
 namespace fathom {
 namespace {
 
 constexpr int64_t kTicksMax = 20'000;
+constexpr int64_t kUnreadMax = 16;  // tokens that wait for a slow client before it is let go
 
 // What a client knows of one of its requests.
 struct Client {
   Request request;
+  ClientKind kind = ClientKind::kReader;
   std::vector<std::vector<int32_t>> answers;  // by choice
   int64_t n_open = 0;
+  int64_t n_unread = 0;
   bool cancelled = false;
+  size_t life = 0;  // index into Simulation::lives_
+};
+
+// What is remembered of a request after its end, for bounds on waiting and on hits.
+struct Life {
+  size_t tenant = 0;
+  std::vector<int32_t> prompt;
+  int64_t virtual_arrival_us = 0;
+  int64_t first_step = 0;
+  int64_t end_step = -1;      // -1: still live
+  int64_t n_steps_alone = 0;  // about what it takes with the engine to itself
+  bool measured = false;      // it ran to its own end and was read all the time
 };
 
 class Simulation {
  public:
   explicit Simulation(uint64_t seed)
       : seed_(seed),
-        random_(seed * 2 + 1),
-        hash_(random_hash()),
+        scenario_(seed),
+        hash_(scenario_.hash()),
         executor_(hash_),
-        options_(random_options()),
-        engine_(executor_, options_) {
-    for (int i = 0; i < 3; ++i) documents_.push_back(random_tokens(300));
-  }
+        options_(scenario_.engine()),
+        engine_(executor_, options_) {}
 
   SimulationResult run() {
-    int64_t n_left = 10 + below(25);
+    int64_t n_left = 10 + scenario_.below(25);
     while (result_.failure.empty() && (n_left > 0 || engine_.tick(now_us_) || busy())) {
-      if (n_left > 0 && below(3) == 0) n_left -= submit() ? 1 : 0;
-      if (below(12) == 0) cancel();
+      if (n_left > 0 && scenario_.one_in(3)) n_left -= submit() ? 1 : 0;
+      if (scenario_.one_in(25)) cancel();
       if (n_left > 0) engine_.tick(now_us_);
-      if (below(3) != 0) read();
+      if (!scenario_.one_in(3)) read();
+      odd_clients();
       engine_.check();
       bounds();
-      now_us_ += below(2000);
+      now_us_ += scenario_.clock_step_us();
       if (++result_.n_ticks > kTicksMax) fail("no end", -1);
     }
     if (result_.failure.empty()) finish();
     result_.n_rows = engine_.counters().n_rows;
+    result_.n_injected = executor_.n_injected();
     result_.n_parked = engine_.counters().n_parked;
     result_.n_dropped = engine_.counters().n_dropped;
     result_.n_copied = engine_.cache().counters().copied;
@@ -53,113 +69,124 @@ class Simulation {
   }
 
  private:
-  int64_t below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
-
-  HashOptions random_hash() {
-    HashOptions hash = {.deploy = below(2) == 0, .window = 2 + below(6), .seed = seed_};
-    hash.n_sequences = 1 + below(5);
-    hash.n_blocks = 8 + below(20);
-    hash.max_rows = hash.window + below(40);
-    hash.failure_rate = below(4) == 0 ? 0.02 : 0;
-    return hash;
-  }
-
-  EngineOptions random_options() {
-    EngineOptions options;
-    options.mailbox = {.max_live = 3 + below(12),
-                       .max_live_of_tenant = 2 + below(8),
-                       .max_outputs = 2 + below(12)};
-    options.scheduler.aging_us = 5000;
-    options.scheduler.min_run_us = below(2) == 0 ? 0 : 4000;
-    options.scheduler.min_prefill_rows = 1 + below(8);
-    options.scheduler.max_parked = below(4);
-    options.block_cost = {.first = 1, .slope = 0.1};
-    options.max_unsent = 1 + below(8);
-    return options;
-  }
-
-  std::vector<int32_t> random_tokens(int64_t n) {
-    std::vector<int32_t> tokens;
-    for (int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<int32_t>(below(kPoisonToken)));
-    return tokens;
-  }
-
-  Request random_request() {
-    Request request;
-    const int64_t tenant = below(3);
-    request.tenant = static_cast<TenantId>(tenant);
-    request.tenant_salt = "salt " + std::to_string(tenant);
-    request.tenant_weight = static_cast<double>(1 + tenant);
-    request.priority = static_cast<int>(below(3));
-    if (below(6) == 0) request.deadline_us = now_us_ + 1 + below(100'000);
-    const std::vector<int32_t>& document = documents_[static_cast<size_t>(below(3))];
-    // Often cut at a block edge or one beside it.
-    int64_t n_shared = below(static_cast<int64_t>(document.size()));
-    if (below(2) == 0) n_shared = std::clamp<int64_t>(n_shared / 64 * 64 + below(3) - 1, 0, 299);
-    request.prompt.assign(document.begin(), document.begin() + n_shared);
-    for (const int32_t token : random_tokens(1 + below(20))) request.prompt.push_back(token);
-    if (below(40) == 0) request.prompt.push_back(kPoisonToken);
-    request.max_tokens = 1 + below(below(4) == 0 ? 120 : 12);
-    if (below(3) == 0) {
-      for (int32_t id = 0; id < 40; ++id) request.stop_ids.push_back(id);
-    }
-    request.sampling.seed = static_cast<uint64_t>(below(100));
-    if (below(5) == 0) request.n_choices = 1 + below(hash_.n_sequences);
-    if (below(4) == 0) request.restore = RestoreGrade::kBounded;
-    return request;
-  }
-
   bool submit() {
-    Client client = {.request = random_request()};
+    Client client = {.request = scenario_.request(), .kind = scenario_.client()};
     client.n_open = client.request.n_choices;
     client.answers.resize(static_cast<size_t>(client.request.n_choices));
     const Result<RequestId> id = engine_.submit(client.request);
     if (!id) {
       ++result_.n_refused;
+      const int64_t retry_us = engine_.retry_us(client.request.tenant);
+      if (retry_us < kRetryUsMin || retry_us > kRetryUsMax) fail("a retry time out of range", -1);
       return id.error().code == ErrorCode::kInvalid;
     }
     ++result_.n_requests;
+    client.life = lives_.size();
+    lives_.push_back(life_of(client.request));
     clients_.emplace(*id, std::move(client));
     return true;
+  }
+
+  Life life_of(const Request& request) const {
+    const auto n_prompt = static_cast<int64_t>(request.prompt.size());
+    return {.tenant = static_cast<size_t>(request.tenant),
+            .prompt = request.prompt,
+            .virtual_arrival_us = now_us_ - request.priority * options_.scheduler.aging_us,
+            .first_step = engine_.counters().n_steps,
+            .n_steps_alone = n_prompt / hash_.max_rows + 1 +
+                             request.n_choices * std::min(request.max_tokens, hash_.context)};
   }
 
   void cancel() {
     if (clients_.empty()) return;
     auto it = clients_.begin();
-    std::advance(it, below(static_cast<int64_t>(clients_.size())));
-    it->second.cancelled = true;
-    engine_.cancel(it->first);
+    std::advance(it, scenario_.below(static_cast<int64_t>(clients_.size())));
+    let_go(it->first, it->second);
+  }
+
+  void let_go(RequestId id, Client& client) {
+    client.cancelled = true;
+    engine_.cancel(id);
+  }
+
+  // What a server does about clients that do not read.
+  void odd_clients() {
+    for (auto& [id, client] : clients_) {
+      if (client.cancelled || client.kind == ClientKind::kReader) continue;
+      if (client.kind == ClientKind::kVanished) {
+        if (!scenario_.one_in(30)) continue;
+        ++result_.n_vanished;
+        let_go(id, client);
+      } else if (client.n_unread > kUnreadMax) {
+        ++result_.n_slow;
+        let_go(id, client);
+      } else if (client.n_unread > 0 && scenario_.one_in(4)) {
+        --client.n_unread;
+      }
+    }
   }
 
   bool busy() const { return engine_.mailbox().n_outputs() > 0; }
 
   void read() {
-    for (Output& output : engine_.take_outputs(static_cast<size_t>(1 + below(6)))) take(output);
+    for (const Output& output : engine_.take_outputs(static_cast<size_t>(1 + scenario_.below(6)))) {
+      take(output);
+    }
   }
 
+  void trace(uint64_t value) { result_.trace = (result_.trace ^ value) * 0x100000001B3U; }
+
   void take(const Output& output) {
+    trace(static_cast<uint64_t>(result_.n_ticks));
+    trace(static_cast<uint64_t>(output.request) * 64 + static_cast<uint64_t>(output.choice));
+    for (const SampledToken& token : output.tokens) trace(static_cast<uint64_t>(token.id));
     const auto found = clients_.find(output.request);
     if (found == clients_.end()) return fail("an output for nobody", output.choice);
     Client& client = found->second;
     auto& answer = client.answers[static_cast<size_t>(output.choice)];
     for (const SampledToken& token : output.tokens) answer.push_back(token.id);
-    if (output.finish == FinishReason::kNone) return;
+    client.n_unread += static_cast<int64_t>(output.tokens.size());
+    if (output.finish == EndReason::kNone) return;
     compare(client, output, answer);
-    if (--client.n_open == 0) clients_.erase(found);
+    if (--client.n_open > 0) return;
+    end_life(client, output.finish);
+    clients_.erase(found);
+  }
+
+  void end_life(const Client& client, EndReason reason) {
+    Life& life = lives_[client.life];
+    life.end_step = engine_.counters().n_steps;
+    life.measured = client.kind == ClientKind::kReader && !client.cancelled &&
+                    (reason == EndReason::kLength || reason == EndReason::kStop);
+    const bool poison = client.request.prompt.back() == kPoisonToken;
+    if (reason == EndReason::kError && !poison) ++result_.n_lost;
+  }
+
+  // Of its prompt, in whole blocks, that some request of the tenant had before or has now.
+  int64_t known_tokens(const Client& client) const {
+    int64_t longest = 0;
+    const std::vector<int32_t>& prompt = client.request.prompt;
+    for (size_t i = 0; i < lives_.size(); ++i) {
+      if (i == client.life || lives_[i].tenant != lives_[client.life].tenant) continue;
+      const auto [mine, other] = std::ranges::mismatch(prompt, lives_[i].prompt);
+      longest = std::max<int64_t>(longest, mine - prompt.begin());
+    }
+    return longest / kBlockTokens * kBlockTokens;
   }
 
   void compare(const Client& client, const Output& output, const std::vector<int32_t>& answer) {
     const Request& request = client.request;
     const Usage& usage = output.usage;
+    if (usage.cached_tokens > known_tokens(client)) fail("a hit nobody of the tenant made", -1);
     result_.n_cached_tokens += usage.cached_tokens;
     result_.n_replayed_tokens += usage.replayed_tokens;
-    if (output.finish == FinishReason::kCancelled && !client.cancelled) {
+    if (output.finish == EndReason::kCancelled && !client.cancelled) {
       fail("cancelled by nobody", output.choice);
     }
-    if (output.finish == FinishReason::kError) {
+    if (output.finish == EndReason::kError) {
       ++result_.n_failed;
       const bool poison = request.prompt.back() == kPoisonToken;
-      if (!poison && hash_.failure_rate == 0) fail("lost: " + output.error, output.choice);
+      if (!poison && !scenario_.injects()) fail("lost: " + output.error, output.choice);
     }
     if (!usage.exact) {
       ++result_.n_bounded;
@@ -170,16 +197,15 @@ class Simulation {
     std::vector<int32_t> want =
         hash_answer(hash_, request.prompt, std::min(request.max_tokens, room),
                     request.sampling.seed + static_cast<uint64_t>(output.choice));
-    FinishReason reason = FinishReason::kLength;
+    EndReason reason = EndReason::kLength;
     const auto stop = std::ranges::find_if(want, [&](int32_t id) {
       return std::ranges::find(request.stop_ids, id) != request.stop_ids.end();
     });
     if (stop != want.end()) {
       want.erase(stop, want.end());
-      reason = FinishReason::kStop;
+      reason = EndReason::kStop;
     }
-    const bool whole =
-        output.finish == FinishReason::kStop || output.finish == FinishReason::kLength;
+    const bool whole = output.finish == EndReason::kStop || output.finish == EndReason::kLength;
     if (whole && output.finish != reason) fail("ended for another reason", output.choice);
     if (!whole && answer.size() <= want.size()) want.resize(answer.size());
     if (answer != want) fail("another answer than alone", output.choice);
@@ -199,6 +225,29 @@ class Simulation {
     if (load.n_slots != 0) fail("slots leaked", -1);
     if (load.n_pinned_blocks != 0) fail("blocks leaked", -1);
     if (engine_.mailbox().n_live() != 0) fail("live requests left", -1);
+    // A failure costs the one request that it hit, at most.
+    if (result_.n_lost > executor_.n_injected()) fail("more requests lost than failures", -1);
+    waits();
+  }
+
+  // Nobody waits much longer than the work ahead of it in its tenant's order takes at the tenant's
+  // share. Work of others that is done again after a failure is not in the estimate.
+  void waits() {
+    if (scenario_.injects()) return;
+    for (const Life& life : lives_) {
+      if (!life.measured) continue;
+      double n_steps = 0;
+      for (const Life& other : lives_) {
+        if (other.first_step > life.end_step || other.end_step < life.first_step) continue;
+        if (other.tenant == life.tenant && other.virtual_arrival_us > life.virtual_arrival_us) {
+          continue;
+        }
+        n_steps += static_cast<double>(other.n_steps_alone);
+      }
+      const double ratio = static_cast<double>(life.end_step - life.first_step) / n_steps;
+      result_.longest_wait = std::max(result_.longest_wait, ratio);
+    }
+    if (result_.longest_wait > kWaitMax) fail("somebody starved", -1);
   }
 
   void fail(const std::string& what, int64_t choice) {
@@ -209,13 +258,13 @@ class Simulation {
   }
 
   uint64_t seed_;
-  std::mt19937_64 random_;
-  HashOptions hash_;
+  Scenario scenario_;
+  const HashOptions hash_;
   HashExecutor executor_;
   EngineOptions options_;
   Engine engine_;
-  std::vector<std::vector<int32_t>> documents_;
   std::map<RequestId, Client> clients_;
+  std::vector<Life> lives_;
   int64_t now_us_ = 1;
   SimulationResult result_;
 };
@@ -232,6 +281,12 @@ void SimulationResult::add(const SimulationResult& other) {
   n_partial += other.n_partial;
   n_bounded += other.n_bounded;
   n_failed += other.n_failed;
+  n_lost += other.n_lost;
+  n_injected += other.n_injected;
+  n_slow += other.n_slow;
+  n_vanished += other.n_vanished;
+  longest_wait = std::max(longest_wait, other.longest_wait);
+  trace = trace * 31 + other.trace;
   n_cached_tokens += other.n_cached_tokens;
   n_replayed_tokens += other.n_replayed_tokens;
   n_parked += other.n_parked;

@@ -12,23 +12,33 @@ namespace {
 
 TEST(Simulation, EveryAnswerEqualsTheOneComputedAlone) {
   SimulationResult all;
-  for (uint64_t seed = 0; seed < 400; ++seed) {
+  for (uint64_t seed = 0; seed < 1000; ++seed) {
     const SimulationResult one = simulate(seed);
     ASSERT_EQ(one.failure, "");
     all.add(one);
   }
   // What the seeds are there to meet was met.
-  EXPECT_GT(all.n_compared, 3000);
-  EXPECT_GT(all.n_partial, 100);
-  EXPECT_GT(all.n_refused, 100);
-  EXPECT_GT(all.n_bounded, 50);
-  EXPECT_GT(all.n_failed, 10);
-  EXPECT_GT(all.n_cached_tokens, 10'000);
-  EXPECT_GT(all.n_replayed_tokens, 1000);
-  EXPECT_GT(all.n_parked, 50);
-  EXPECT_GT(all.n_dropped, 50);
-  EXPECT_GT(all.n_copied, 50);
-  EXPECT_GT(all.n_evicted, 1000);
+  EXPECT_GT(all.n_compared, 10'000);
+  EXPECT_GT(all.n_partial, 3000);
+  EXPECT_GT(all.n_refused, 3000);
+  EXPECT_GT(all.n_bounded, 500);
+  EXPECT_GT(all.n_failed, 300);
+  EXPECT_GT(all.n_lost, 100);
+  EXPECT_GT(all.n_slow, 50);
+  EXPECT_GT(all.n_vanished, 300);
+  EXPECT_GT(all.n_cached_tokens, 100'000);
+  EXPECT_GT(all.n_replayed_tokens, 10'000);
+  EXPECT_GT(all.n_parked, 500);
+  EXPECT_GT(all.n_dropped, 500);
+  EXPECT_GT(all.n_copied, 500);
+  EXPECT_GT(all.n_evicted, 2000);
+}
+
+TEST(Simulation, ASeedLivesTheSameLifeAgain) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    EXPECT_EQ(simulate(seed).trace, simulate(seed).trace) << seed;
+  }
+  EXPECT_NE(simulate(0).trace, simulate(1).trace);
 }
 
 // The stand-in itself: rows in any chunks, and a step that is given wrong state, show.

@@ -25,7 +25,7 @@ TEST(EngineThreads, ClientsAndAReaderBesideATickingEngine) {
   std::mutex mutex;
   std::map<RequestId, Request> sent;
   std::map<RequestId, std::vector<int32_t>> answers;
-  std::map<RequestId, FinishReason> ends;
+  std::map<RequestId, EndReason> ends;
   std::atomic<int> n_ended = 0;
 
   std::thread ticking([&] {
@@ -35,7 +35,7 @@ TEST(EngineThreads, ClientsAndAReaderBesideATickingEngine) {
     while (n_ended < kClients * kEach) {
       for (const Output& output : engine.take_outputs(3, 500)) {
         for (const SampledToken& token : output.tokens) answers[output.request].push_back(token.id);
-        if (output.finish == FinishReason::kNone) continue;
+        if (output.finish == EndReason::kNone) continue;
         ends[output.request] = output.finish;
         ++n_ended;
       }
@@ -70,8 +70,8 @@ TEST(EngineThreads, ClientsAndAReaderBesideATickingEngine) {
   int n_whole = 0;
   for (const auto& [id, request] : sent) {
     auto want = hash_answer(hash, request.prompt, request.max_tokens, request.sampling.seed);
-    if (ends[id] == FinishReason::kCancelled) want.resize(answers[id].size());
-    n_whole += ends[id] == FinishReason::kLength ? 1 : 0;
+    if (ends[id] == EndReason::kCancelled) want.resize(answers[id].size());
+    n_whole += ends[id] == EndReason::kLength ? 1 : 0;
     EXPECT_EQ(answers[id], want);
   }
   EXPECT_GT(n_whole, 30);

@@ -1,0 +1,54 @@
+#!/bin/sh
+# Simulated lives of the engine (tests/simulation) for SECONDS of wall time, 3600 if not given, one
+# process, 2,000 seeds a piece, from FIRST_SEED on. Adds one line to bench/results/simulation.md.
+# Stops with status 1 at the first seed that fails, after printing it.
+#   simulation.sh [SECONDS [FIRST_SEED]]
+set -eu
+seconds=${1:-3600}
+seed=${2:-0}
+root=$(cd "$(dirname "$0")/../.." && pwd)
+program=$root/build/release/tests/simulation/simulate
+results=$root/bench/results/simulation.md
+piece=2000
+[ -x "$program" ] || cmake --build "$root/build/release" --target simulate
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+first=$seed
+end=$(($(date +%s) + seconds))
+failed=
+: >"$work/log"
+while [ -z "$failed" ] && [ "$(date +%s)" -lt "$end" ]; do
+  "$program" "$seed" "$piece" >"$work/piece" || failed=yes
+  cat "$work/piece" >>"$work/log"
+  seed=$((seed + piece))
+done
+if ! [ -e "$results" ]; then
+  cat >"$results" <<'END'
+# Simulation of the engine
+
+Random lives of the engine with an executor that hashes the state it is given, started by
+`tests/long/simulation.sh`. Requests are those that were taken in, and the refused beside them.
+Compared: answers equal to the ones computed alone, whole and cut short. Injected: failures of steps
+and allocations; lost: requests that they cost. Wait: the most steps that a request was live, over
+those that it and all that went before it take alone (the bound is 4). CPU: of one process.
+
+| date | commit | seeds | requests | refused | compared, whole | cut short | bounded | injected | lost | wait | CPU s | requests a CPU s | result |
+| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |
+END
+fi
+awk -v date="$(date -u +%Y-%m-%d)" -v commit="$(git -C "$root" rev-parse --short HEAD)" \
+  -v seeds="$first to $((seed - 1))" -v result="${failed:+FAILED}" '
+  $1 == "requests" { requests += $2; refused += $4 }
+  $1 == "compared" { whole += $2; cut += $4; bounded += $6 }
+  $1 == "injected" {
+    injected += $2
+    lost += $4
+    if ($11 > wait) wait = $11
+  }
+  $1 == "cpu" { cpu += $2 }
+  END {
+    printf "| %s | %s | %s | %d | %d | %d | %d | %d | %d | %d | %.2f | %.0f | %.0f | %s |\n", date,
+      commit, seeds, requests, refused, whole, cut, bounded, injected, lost, wait, cpu,
+      requests / cpu, result == "" ? "none failed" : result
+  }' "$work/log" | tee -a "$results"
+[ -z "$failed" ] || { grep '^failed' "$work/log"; exit 1; }

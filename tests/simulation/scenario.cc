@@ -1,0 +1,76 @@
+#include "scenario.h"
+
+#include <algorithm>
+
+namespace fathom {
+
+Scenario::Scenario(uint64_t seed) : seed_(seed), random_(seed * 2 + 1) {
+  hash_ = {.deploy = one_in(2), .window = 2 + below(6), .seed = seed_};
+  hash_.n_sequences = 1 + below(5);
+  hash_.n_blocks = 8 + below(20);
+  hash_.max_rows = hash_.window + below(40);
+  hash_.failure_rate = one_in(4) ? 0.02 : 0;
+  hash_.allocation_failure_rate = one_in(4) ? 0.05 : 0;
+  odd_clients_ = one_in(3);
+  clock_jumps_ = one_in(4);
+  for (int i = 0; i < 3; ++i) documents_.push_back(random_tokens(300));
+}
+
+HashOptions Scenario::hash() { return hash_; }
+
+EngineOptions Scenario::engine() {
+  EngineOptions options;
+  options.mailbox = {
+      .max_live = 3 + below(12), .max_live_of_tenant = 2 + below(8), .max_outputs = 2 + below(12)};
+  options.scheduler.aging_us = 5000;
+  options.scheduler.min_run_us = one_in(2) ? 0 : 4000;
+  options.scheduler.min_prefill_rows = 1 + below(8);
+  options.scheduler.max_parked = below(4);
+  options.block_cost = {.first = 1, .slope = 0.1};
+  options.max_unsent = 1 + below(8);
+  return options;
+}
+
+std::vector<int32_t> Scenario::random_tokens(int64_t n) {
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<int32_t>(below(kPoisonToken)));
+  return tokens;
+}
+
+Request Scenario::request() {
+  Request request;
+  const int64_t tenant = below(3);
+  request.tenant = static_cast<TenantId>(tenant);
+  request.tenant_salt = "salt " + std::to_string(tenant);
+  request.tenant_weight = static_cast<double>(1 + tenant);
+  request.priority = static_cast<int>(below(3));
+  if (one_in(6)) request.timeout_us = 1 + below(100'000);
+  const std::vector<int32_t>& document = documents_[static_cast<size_t>(below(3))];
+  // Often cut at a block edge or one beside it.
+  int64_t n_shared = below(static_cast<int64_t>(document.size()));
+  if (one_in(2)) n_shared = std::clamp<int64_t>(n_shared / 64 * 64 + below(3) - 1, 0, 299);
+  request.prompt.assign(document.begin(), document.begin() + n_shared);
+  for (const int32_t token : random_tokens(1 + below(20))) request.prompt.push_back(token);
+  if (one_in(40)) request.prompt.push_back(kPoisonToken);
+  request.max_tokens = 1 + below(one_in(4) ? 120 : 12);
+  if (one_in(3)) {
+    for (int32_t id = 0; id < 40; ++id) request.stop_ids.push_back(id);
+  }
+  request.sampling.seed = static_cast<uint64_t>(below(100));
+  if (one_in(5)) request.n_choices = 1 + below(hash_.n_sequences);
+  if (one_in(4)) request.restore = RestoreGrade::kBounded;
+  return request;
+}
+
+ClientKind Scenario::client() {
+  if (!odd_clients_ || !one_in(3)) return ClientKind::kReader;
+  return one_in(2) ? ClientKind::kSlow : ClientKind::kVanished;
+}
+
+int64_t Scenario::clock_step_us() {
+  constexpr int64_t kHourUs = 3'600'000'000;
+  if (clock_jumps_ && one_in(100)) return one_in(2) ? kHourUs : -kHourUs;
+  return below(2000);
+}
+
+}  // namespace fathom

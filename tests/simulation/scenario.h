@@ -1,0 +1,49 @@
+#pragma once
+
+// Scenario: what a seed decides of a simulated life before and while it is lived: pools, limits,
+// faults, and what clients ask for.
+
+#include <random>
+#include <vector>
+
+#include "engine/engine.h"
+#include "hash_executor.h"
+
+namespace fathom {
+
+// How a client takes what it is sent.
+enum class ClientKind : uint8_t {
+  kReader,    // at once
+  kSlow,      // a token now and then; the server ends it when too many wait for it
+  kVanished,  // goes away in the middle without a word; the server finds out some time later
+};
+
+class Scenario {
+ public:
+  explicit Scenario(uint64_t seed);
+
+  int64_t below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
+  bool one_in(int64_t n) { return below(n) == 0; }
+
+  HashOptions hash();
+  EngineOptions engine();
+  Request request();
+  ClientKind client();
+  // From one tick to the next; mostly little, now and then an hour, or back.
+  int64_t clock_step_us();
+
+  bool injects() const { return hash_.failure_rate + hash_.allocation_failure_rate > 0; }
+  const HashOptions& options() const { return hash_; }
+
+ private:
+  std::vector<int32_t> random_tokens(int64_t n);
+
+  uint64_t seed_;
+  std::mt19937_64 random_;
+  HashOptions hash_;
+  bool odd_clients_ = false;
+  bool clock_jumps_ = false;
+  std::vector<std::vector<int32_t>> documents_;
+};
+
+}  // namespace fathom
