@@ -1,18 +1,27 @@
 // Goal: the small values every floor stands on. Method: each against its definition.
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <new>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "base/file.h"
+#include "base/folder_testing.h"
 #include "base/hash.h"
 #include "base/result.h"
+#include "base/temporary.h"
 #include "base/thread_pool.h"
 
 namespace fathom {
@@ -52,6 +61,101 @@ TEST(File, AtomicWriteReplacesAndReadRefusesTooMuch) {
   EXPECT_EQ(read_file(path).error().code, ErrorCode::kNotFound);
 }
 
+class WrittenFolder : public FolderTest {
+ protected:
+  WrittenFolder() { std::filesystem::create_directories(folder_); }
+  std::string file(const char* name) const { return (folder_ / name).string(); }
+  int64_t n_files() const {
+    return std::distance(std::filesystem::directory_iterator(folder_), {});
+  }
+  void touch(const char* name) const { std::ofstream(folder_ / name) << "x"; }
+};
+
+TEST_F(WrittenFolder, PipesAndDevicesAreRefusedAtOnce) {
+  ASSERT_EQ(::mkfifo(file("pipe").c_str(), 0600), 0);
+  for (const std::string& path : {file("pipe"), std::string("/dev/zero"), folder()}) {
+    EXPECT_NE(read_file(path).error().message.find("expected a regular file"), std::string::npos);
+    EXPECT_NE(MappedFile::open(path).error().message.find("expected a regular file"),
+              std::string::npos);
+  }
+}
+
+TEST_F(WrittenFolder, TwoWritersOfOneFileNeverShareBytes) {
+  const std::string texts[2] = {std::string(100'000, 'a'), std::string(70'000, 'b')};
+  const auto write = [&](int which) {
+    for (int i = 0; i < 20; ++i) EXPECT_TRUE(write_file_atomic(file("f"), texts[which]));
+  };
+  std::thread first(write, 0);
+  write(1);
+  first.join();
+  const std::string found = *read_file(file("f"));
+  EXPECT_TRUE(found == texts[0] || found == texts[1]);
+  EXPECT_EQ(n_files(), 1);
+}
+
+TEST_F(WrittenFolder, ADroppedTemporaryFileIsGoneAndALiveOneStays) {
+  {
+    const auto dropped = TemporaryFile::create(file("f")).value();
+    EXPECT_TRUE(std::filesystem::exists(dropped.name()));
+  }
+  EXPECT_EQ(n_files(), 0);
+  auto live = TemporaryFile::create(file("f")).value();
+  touch("f.1-2.tmp");  // of a writer that is dead: nobody has it open
+  touch("f.tmp");      // of somebody else: no name of ours
+  touch("f.x-2.tmp");
+  remove_abandoned(folder(), "g.");
+  EXPECT_EQ(n_files(), 4);
+  remove_abandoned(folder(), "f.");
+  EXPECT_EQ(n_files(), 3);
+  EXPECT_TRUE(std::filesystem::exists(live.name()));
+  ASSERT_TRUE(live.publish());
+  EXPECT_TRUE(std::filesystem::exists(file("f")));
+}
+
+TEST_F(WrittenFolder, AFolderHasOneWriterUntilItEndsInAnyWay) {
+  {
+    const auto first = FolderLock::take(folder());
+    ASSERT_TRUE(first);
+    const auto second = FolderLock::take(folder());
+    ASSERT_FALSE(second);
+    EXPECT_EQ(second.error().code, ErrorCode::kExhausted);
+    EXPECT_EQ(second.error().message,
+              folder() + ": wanted to write there alone, found another process writing");
+  }
+  EXPECT_EQ(n_files(), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto lock = FolderLock::take(folder());
+    const auto temporary = TemporaryFile::create(file("f"));
+    ::raise(SIGKILL);
+  }
+  ::waitpid(child, nullptr, 0);
+  EXPECT_EQ(n_files(), 2);
+  EXPECT_TRUE(FolderLock::take(folder()));
+  remove_abandoned(folder());
+  EXPECT_EQ(n_files(), 0);
+}
+
+TEST(ThreadPool, WantOfMemoryInAnyThreadComesBackToTheCaller) {
+  ThreadPool pool(3);
+  for (int round = 0; round < 20; ++round) {
+    bool raised = false;
+    try {
+      pool.parallel_for(64, 1, [&](int64_t begin, int64_t) {
+        if (begin > 0) std::vector<char> much(SIZE_MAX / 2);
+      });
+    } catch (const std::length_error&) {
+      raised = true;
+    } catch (const std::bad_alloc&) {
+      raised = true;
+    }
+    EXPECT_TRUE(raised);
+    std::atomic<int64_t> sum = 0;
+    pool.parallel_for(100, 1, [&](int64_t begin, int64_t end) { sum += end - begin; });
+    EXPECT_EQ(sum.load(), 100);
+  }
+}
+
 // Under a limit of the address space, which sanitizers cannot live with.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST(ThreadPool, MoreThreadsThanTheSystemGivesAreRefused) {
@@ -66,6 +170,16 @@ TEST(ThreadPool, MoreThreadsThanTheSystemGivesAreRefused) {
   };
   EXPECT_EXIT(make_many(), testing::ExitedWithCode(0),
               "^threads: wanted 4096, found room for [0-9]+\n$");
+}
+
+TEST(ThreadPool, WithoutANumberItTakesWhatThereIs) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  const auto make = [] {
+    const struct rlimit nothing = {.rlim_cur = uint64_t{1} << 20, .rlim_max = uint64_t{1} << 20};
+    if (::setrlimit(RLIMIT_AS, &nothing) != 0) std::_Exit(2);
+    std::_Exit(ThreadPool(0).n_threads() == 1 ? 0 : 3);
+  };
+  EXPECT_EXIT(make(), testing::ExitedWithCode(0), "");
 }
 #endif
 

@@ -6,31 +6,19 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
+#include <utility>
+
+#include "base/descriptor.h"
+#include "base/temporary.h"
 
 namespace fathom {
 namespace {
 
-Error file_error(const std::string& path, const char* action) {
-  const int saved = errno;
-  const std::string message = path + ": cannot " + action + ": " + std::strerror(saved);
-  return saved == ENOENT ? not_found(message) : io_error(message);
+// Without waiting for whoever has the other end of a pipe.
+FileDescriptor open_to_read(const std::string& path) {
+  return FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
 }
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 Result<uint64_t> regular_size(const FileDescriptor& file, const std::string& path) {
   struct stat status = {};
@@ -52,8 +40,8 @@ Result<void> write_all(int fd, std::string_view content, const std::string& path
 }  // namespace
 
 Result<std::string> read_file(const std::string& path, uint64_t max_bytes) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return file_error(path, "open");
+  const FileDescriptor file = open_to_read(path);
+  if (!file.is_open()) return file_error(path, "open");
   FATHOM_ASSIGN_OR_RETURN(const uint64_t size, regular_size(file, path));
   if (size > max_bytes) {
     return exhausted(path + ": expected at most " + std::to_string(max_bytes) + " bytes, found " +
@@ -72,25 +60,22 @@ Result<std::string> read_file(const std::string& path, uint64_t max_bytes) {
 }
 
 Result<void> write_file_atomic(const std::string& path, std::string_view content) {
-  const std::string temporary = path + ".tmp";
-  {
-    const FileDescriptor file(
-        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-    if (file.get() < 0) return file_error(temporary, "create");
-    FATHOM_RETURN_IF_ERROR(write_all(file.get(), content, temporary));
-    if (::fsync(file.get()) != 0) return file_error(temporary, "sync");
-  }
-  if (::rename(temporary.c_str(), path.c_str()) != 0) return file_error(path, "rename to");
-  const std::string folder = std::filesystem::path(path).parent_path().string();
+  const std::filesystem::path target(path);
+  const std::string folder = target.parent_path().string();
+  remove_abandoned(folder, target.filename().string() + ".");
+  FATHOM_ASSIGN_OR_RETURN(TemporaryFile file, TemporaryFile::create(path));
+  FATHOM_RETURN_IF_ERROR(write_all(file.fd(), content, file.name()));
+  FATHOM_RETURN_IF_ERROR(file.sync());
+  FATHOM_RETURN_IF_ERROR(file.publish());
   const FileDescriptor directory(
       ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory.get() >= 0) ::fsync(directory.get());
+  if (directory.is_open()) ::fsync(directory.get());
   return {};
 }
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return file_error(path, "open");
+  const FileDescriptor file = open_to_read(path);
+  if (!file.is_open()) return file_error(path, "open");
   FATHOM_ASSIGN_OR_RETURN(const uint64_t size, regular_size(file, path));
   MappedFile mapped;
   mapped.path_ = path;

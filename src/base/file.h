@@ -1,6 +1,7 @@
 #pragma once
 
-// Files as values: read whole, map read-only, replace atomically. Errors name the path.
+// Files as values: read whole, map read-only, replace atomically. Errors name the path. Nothing
+// here waits for a pipe or a device: those are refused.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,8 +16,9 @@ namespace fathom {
 // Reads a whole file; refuses one larger than max_bytes.
 Result<std::string> read_file(const std::string& path, uint64_t max_bytes = uint64_t{1} << 32);
 
-// Writes path.tmp, syncs it, renames it over path and syncs the folder: a reader sees the old or
-// the new content, never a part.
+// Writes a temporary file beside path, syncs it, renames it over path and syncs the folder: a
+// reader sees the old or the new content, never a part, and of two writers one wins whole. Removes
+// temporary files of path that dead writers left.
 Result<void> write_file_atomic(const std::string& path, std::string_view content);
 
 // A read-only mapping of a whole file. Movable; the bytes live as long as the object.

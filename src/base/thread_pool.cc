@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -46,11 +48,25 @@ struct ThreadPool::State {
   int64_t chunk = 1;
   std::atomic<int64_t> next = 0;
 
-  std::mutex mutex;  // for sleeping only
+  std::mutex mutex;  // for sleeping, and for `raised`
   std::condition_variable wake;
   std::vector<std::thread> workers;
+  std::atomic<bool> has_raised = false;
+  std::exception_ptr raised;  // the first of this loop; read while nobody is inside
 
+  // An exception that left a worker would end the program, and one that left the caller's share
+  // would leave workers with a body that is gone.
   void take_ranges() {
+    try {
+      run_ranges();
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!has_raised.exchange(true)) raised = std::current_exception();
+      next.store(count, std::memory_order_relaxed);
+    }
+  }
+
+  void run_ranges() {
     while (true) {
       const int64_t begin = next.fetch_add(chunk, std::memory_order_relaxed);
       if (begin >= count) return;
@@ -124,6 +140,7 @@ Result<ThreadPool> ThreadPool::make(int n_threads) {
     try {
       state->workers.emplace_back([state] { state->work(); });
     } catch (const std::system_error&) {
+      if (n_threads == 0) break;
       return exhausted("threads: wanted " + std::to_string(n) + ", found room for " +
                        std::to_string(i));
     }
@@ -165,6 +182,10 @@ void ThreadPool::parallel_for(int64_t count, int64_t grain,
   state_->open();
   state_->take_ranges();
   state_->close();
+  if (state_->has_raised.load(std::memory_order_relaxed)) {
+    state_->has_raised = false;
+    std::rethrow_exception(std::exchange(state_->raised, nullptr));
+  }
 }
 
 }  // namespace fathom

@@ -15,11 +15,11 @@ namespace fathom {
 
 class ThreadPool {
  public:
-  // n_threads counts the caller, which works too; 0 means one for each hardware thread. kExhausted
-  // where the system does not give as many.
+  // n_threads counts the caller, which works too. kExhausted where the system does not give as
+  // many. 0: one for each hardware thread, or as many as the system gives.
   static Result<ThreadPool> make(int n_threads);
 
-  // The same where running out of threads is a bug.
+  // The same where running out of threads is a bug; never with 0.
   explicit ThreadPool(int n_threads);
   ThreadPool(ThreadPool&&) noexcept;
   ~ThreadPool();
@@ -27,7 +27,8 @@ class ThreadPool {
   int n_threads() const;
 
   // Calls body(begin, end) for ranges that cover [0, count), each at least grain long where count
-  // allows, and returns when all are done. Ranges are handed out dynamically.
+  // allows, and returns when all are done. Ranges are handed out dynamically. What the standard
+  // library raises in one of them, for want of memory, comes out of here, with other ranges undone.
   void parallel_for(int64_t count, int64_t grain,
                     const std::function<void(int64_t begin, int64_t end)>& body);
 

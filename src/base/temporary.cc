@@ -1,0 +1,143 @@
+#include "base/temporary.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+
+namespace fathom {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kAttempts = 100;
+
+enum class Lock { kTaken, kHeldByAnother, kNotSupported };
+
+// Some network file systems have no locks: names of one's own still keep writers apart there.
+Lock try_lock(const FileDescriptor& file) {
+  if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0) return Lock::kTaken;
+  return errno == EWOULDBLOCK ? Lock::kHeldByAnother : Lock::kNotSupported;
+}
+
+std::string own_name(const std::string& path) {
+  static std::atomic<unsigned> number = 0;
+  return path + "." + std::to_string(::getpid()) + "-" + std::to_string(number++) + ".tmp";
+}
+
+bool is_digits(std::string_view text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// Ends as own_name says.
+bool is_own_name(std::string_view name) {
+  constexpr std::string_view kEnd = ".tmp";
+  if (!name.ends_with(kEnd)) return false;
+  name.remove_suffix(kEnd.size());
+  const size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos) return false;
+  const std::string_view numbers = name.substr(dot + 1);
+  const size_t dash = numbers.find('-');
+  return dash != std::string_view::npos && is_digits(numbers.substr(0, dash)) &&
+         is_digits(numbers.substr(dash + 1));
+}
+
+// Somebody may have removed the name between opening and locking.
+bool still_named(const FileDescriptor& file, const std::string& path) {
+  struct stat open = {};
+  struct stat named = {};
+  return ::fstat(file.get(), &open) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         open.st_ino == named.st_ino && open.st_dev == named.st_dev;
+}
+
+}  // namespace
+
+Result<TemporaryFile> TemporaryFile::create(const std::string& path) {
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    std::string name = own_name(path);
+    FileDescriptor file(::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+    if (!file.is_open() && errno == EEXIST) continue;
+    if (!file.is_open()) return file_error(path, "create");
+    // Not taken: remove_abandoned of another process was quicker.
+    if (try_lock(file) == Lock::kHeldByAnother || !still_named(file, name)) continue;
+    return TemporaryFile(std::move(file), path, std::move(name));
+  }
+  return io_error(path + ": wanted a new name for a temporary file, found all taken");
+}
+
+TemporaryFile::TemporaryFile(FileDescriptor file, std::string path, std::string name)
+    : file_(std::move(file)), path_(std::move(path)), name_(std::move(name)) {}
+
+TemporaryFile::TemporaryFile(TemporaryFile&& other) noexcept
+    : file_(std::move(other.file_)),
+      path_(std::move(other.path_)),
+      name_(std::exchange(other.name_, {})) {}
+
+TemporaryFile& TemporaryFile::operator=(TemporaryFile&& other) noexcept {
+  std::swap(file_, other.file_);
+  std::swap(path_, other.path_);
+  std::swap(name_, other.name_);
+  return *this;
+}
+
+TemporaryFile::~TemporaryFile() {
+  if (!name_.empty()) ::unlink(name_.c_str());
+}
+
+Result<void> TemporaryFile::sync() const {
+  if (::fsync(file_.get()) != 0) return file_error(name_, "sync");
+  return {};
+}
+
+Result<void> TemporaryFile::publish() {
+  if (::rename(name_.c_str(), path_.c_str()) != 0) return file_error(path_, "rename to");
+  name_.clear();
+  if (!file_.close()) return file_error(path_, "close");
+  return {};
+}
+
+void remove_abandoned(const std::string& folder, const std::string& prefix) {
+  std::error_code failure;
+  for (fs::directory_iterator it(folder.empty() ? "." : folder, failure), end;
+       !failure && it != end; it.increment(failure)) {
+    const std::string name = it->path().filename().string();
+    if (!name.starts_with(prefix) || !is_own_name(name)) continue;
+    const std::string path = it->path().string();
+    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
+    if (file.is_open() && try_lock(file) == Lock::kTaken) ::unlink(path.c_str());
+  }
+}
+
+Result<FolderLock> FolderLock::take(const std::string& folder) {
+  const std::string path = (fs::path(folder) / ".fathom-writer").string();
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+    if (!file.is_open()) return file_error(path, "create");
+    if (try_lock(file) == Lock::kHeldByAnother) break;
+    // The last holder removed the file that was opened here: the next one counts.
+    if (still_named(file, path)) return FolderLock(std::move(file), path);
+  }
+  return exhausted(folder + ": wanted to write there alone, found another process writing");
+}
+
+FolderLock::FolderLock(FileDescriptor file, std::string path)
+    : file_(std::move(file)), path_(std::move(path)) {}
+
+FolderLock& FolderLock::operator=(FolderLock&& other) noexcept {
+  std::swap(file_, other.file_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+FolderLock::~FolderLock() {
+  if (file_.is_open()) ::unlink(path_.c_str());
+}
+
+}  // namespace fathom

@@ -1,0 +1,63 @@
+#pragma once
+
+// Files that are being written. Each has a name of its own until it is complete, so that two
+// writers never share bytes; the locks on it and on its folder end with the process, however that
+// ends, so that what a dead writer left is known as such.
+
+#include <string>
+
+#include "base/descriptor.h"
+#include "base/result.h"
+
+namespace fathom {
+
+// PATH.<process>-<number>.tmp, which becomes PATH. One that is dropped before is removed. Movable.
+class TemporaryFile {
+ public:
+  static Result<TemporaryFile> create(const std::string& path);
+
+  TemporaryFile(TemporaryFile&& other) noexcept;
+  TemporaryFile& operator=(TemporaryFile&& other) noexcept;
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFile();
+
+  int fd() const { return file_.get(); }
+  const std::string& name() const { return name_; }  // where it is
+  Result<void> sync() const;
+  // Takes the place of PATH and is closed.
+  Result<void> publish();
+
+ private:
+  TemporaryFile(FileDescriptor file, std::string path, std::string name);
+
+  FileDescriptor file_;
+  std::string path_;
+  std::string name_;  // empty: published, or moved from
+};
+
+// Removes temporary files whose name begins with `prefix` and whose writers are gone. What cannot
+// be removed stays.
+void remove_abandoned(const std::string& folder, const std::string& prefix = "");
+
+// The right to write into a folder, held by one process at a time. Movable. While it is held the
+// folder has a file .fathom-writer.
+class FolderLock {
+ public:
+  // kExhausted where another process has it.
+  static Result<FolderLock> take(const std::string& folder);
+
+  FolderLock(FolderLock&& other) noexcept = default;
+  FolderLock& operator=(FolderLock&& other) noexcept;
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+  ~FolderLock();
+
+ private:
+  FolderLock(FileDescriptor file, std::string path);
+
+  FileDescriptor file_;
+  std::string path_;
+};
+
+}  // namespace fathom
