@@ -5,14 +5,15 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 
 #include "base/file.h"
+#include "base/temporary.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
 
@@ -24,11 +25,6 @@ namespace fs = std::filesystem;
 // An upper bound of what format_safetensors spends on one tensor beside its name.
 constexpr int64_t kEntryBytesMax = 192;
 constexpr size_t kShardsMax = 1000;  // all are open at once
-
-Error file_error(const std::string& path, const char* action) {
-  const std::string reason = std::strerror(errno);
-  return io_error(path + ": cannot " + action + ": " + reason);
-}
 
 // Wider elements first: then every tensor of a shard is aligned without padding.
 void order_by_width(std::vector<size_t>& shard, const std::vector<ExpectedTensor>& tensors) {
@@ -83,10 +79,12 @@ Result<void> reserve(int fd, int64_t bytes, const std::string& path) {
 }
 
 // Sets `is_new` if the folder was not there before.
-Result<void> prepare_folder(const std::string& folder, bool& is_new) {
+Result<FolderLock> prepare_folder(const std::string& folder, bool& is_new) {
   std::error_code failure;
   is_new = fs::create_directories(folder, failure);
   if (failure) return io_error(folder + ": cannot create: " + failure.message());
+  FATHOM_ASSIGN_OR_RETURN(FolderLock lock, FolderLock::take(folder));
+  remove_abandoned(folder);
   for (fs::directory_iterator it(folder, failure), end; !failure && it != end;
        it.increment(failure)) {
     if (it->path().extension() != ".safetensors") continue;
@@ -94,7 +92,7 @@ Result<void> prepare_folder(const std::string& folder, bool& is_new) {
                    it->path().filename().string());
   }
   if (failure) return io_error(folder + ": cannot list: " + failure.message());
-  return {};
+  return lock;
 }
 
 // Which bytes of a tensor are there. Neighbours are joined, so pieces in order take no room.
@@ -137,9 +135,8 @@ class WrittenBytes {
 
 struct CheckpointWriter::State {
   struct Shard {
-    int fd = -1;
-    std::string path;  // without .tmp
-    std::string temporary() const { return path + ".tmp"; }
+    TemporaryFile file;
+    std::string name;  // in the folder, when it is finished
   };
   struct Place {
     size_t shard = 0;
@@ -149,22 +146,21 @@ struct CheckpointWriter::State {
 
   std::string folder;
   bool remove_folder = false;  // made for this writer, which has not finished
+  std::optional<FolderLock> lock;
   std::vector<ExpectedTensor> tensors;
   std::unordered_map<std::string, size_t> by_name;
   std::vector<Shard> shards;
   std::unique_ptr<Place[]> places;
 
   ~State() {
-    for (const Shard& shard : shards) {
-      if (shard.fd < 0) continue;
-      ::close(shard.fd);
-      ::unlink(shard.temporary().c_str());
-    }
+    shards.clear();
+    lock.reset();
     if (remove_folder) ::rmdir(folder.c_str());
   }
 
   Result<void> open_shard(const std::vector<size_t>& members, const std::string& name) {
-    Shard shard = {.path = (fs::path(folder) / name).string()};
+    FATHOM_ASSIGN_OR_RETURN(TemporaryFile file,
+                            TemporaryFile::create((fs::path(folder) / name).string()));
     std::vector<SafetensorsEntry> entries;
     for (const size_t i : members) {
       entries.push_back(
@@ -177,11 +173,10 @@ struct CheckpointWriter::State {
       places[i].offset = offset;
       offset += tensors[i].bytes();
     }
-    shard.fd = ::open(shard.temporary().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (shard.fd < 0) return file_error(shard.temporary(), "create");
-    shards.push_back(shard);
-    FATHOM_RETURN_IF_ERROR(reserve(shard.fd, offset, shard.temporary()));
-    return write_at(shard.fd, 0, std::as_bytes(std::span(header)), shard.temporary());
+    shards.push_back({.file = std::move(file), .name = name});
+    const TemporaryFile& shard = shards.back().file;
+    FATHOM_RETURN_IF_ERROR(reserve(shard.fd(), offset, shard.name()));
+    return write_at(shard.fd(), 0, std::as_bytes(std::span(header)), shard.name());
   }
 
   std::string index_json() const {
@@ -189,8 +184,7 @@ struct CheckpointWriter::State {
     std::vector<std::pair<std::string, std::string>> lines;
     for (size_t i = 0; i < tensors.size(); ++i) {
       total += tensors[i].bytes();
-      lines.emplace_back(tensors[i].name,
-                         fs::path(shards[places[i].shard].path).filename().string());
+      lines.emplace_back(tensors[i].name, shards[places[i].shard].name);
     }
     std::sort(lines.begin(), lines.end());
     std::string json = "{\n  \"metadata\": {\n    \"total_size\": " + std::to_string(total) +
@@ -216,7 +210,7 @@ Result<CheckpointWriter> CheckpointWriter::create(const std::string& folder,
                                                   int64_t max_shard_bytes) {
   auto state = std::make_unique<State>();
   state->folder = folder;
-  FATHOM_RETURN_IF_ERROR(prepare_folder(folder, state->remove_folder));
+  FATHOM_ASSIGN_OR_RETURN(state->lock, prepare_folder(folder, state->remove_folder));
   state->tensors = std::move(tensors);
   state->places = std::make_unique<State::Place[]>(state->tensors.size());
   for (size_t i = 0; i < state->tensors.size(); ++i) {
@@ -241,13 +235,13 @@ Result<void> CheckpointWriter::write(size_t tensor, int64_t offset,
   FATHOM_CHECK(offset >= 0);
   FATHOM_CHECK(size <= state_->tensors[tensor].bytes() - offset);
   State::Place& place = state_->places[tensor];
-  const State::Shard& shard = state_->shards[place.shard];
+  const TemporaryFile& shard = state_->shards[place.shard].file;
   if (!place.written.add(offset, offset + size)) {
     return invalid(state_->folder + ": tensor " + state_->tensors[tensor].name + ": bytes " +
                    std::to_string(offset) + " to " + std::to_string(offset + size) +
                    ": wanted each byte once, found some of them written before");
   }
-  return write_at(shard.fd, place.offset + offset, bytes, shard.temporary());
+  return write_at(shard.fd(), place.offset + offset, bytes, shard.name());
 }
 
 Result<void> CheckpointWriter::write(std::string_view name, std::span<const std::byte> bytes) {
@@ -273,16 +267,9 @@ Result<void> CheckpointWriter::finish() {
                    std::to_string(state_->tensors[i].bytes()) + " bytes to be written, found " +
                    std::to_string(written));
   }
-  for (const State::Shard& shard : state_->shards) {
-    if (::fsync(shard.fd) != 0) return file_error(shard.temporary(), "sync");
-  }
+  for (const State::Shard& shard : state_->shards) FATHOM_RETURN_IF_ERROR(shard.file.sync());
   state_->remove_folder = false;
-  for (State::Shard& shard : state_->shards) {
-    if (::rename(shard.temporary().c_str(), shard.path.c_str()) != 0) {
-      return file_error(shard.path, "rename to");
-    }
-    if (::close(std::exchange(shard.fd, -1)) != 0) return file_error(shard.path, "close");
-  }
+  for (State::Shard& shard : state_->shards) FATHOM_RETURN_IF_ERROR(shard.file.publish());
   // The index goes last and its writer syncs the folder: a folder with an index is complete.
   return write_file_atomic((fs::path(state_->folder) / "model.safetensors.index.json").string(),
                            state_->index_json());

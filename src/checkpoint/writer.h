@@ -9,9 +9,10 @@
 //   FATHOM_RETURN_IF_ERROR(writer.finish());
 //
 // Shards are model-00001-of-000NN.safetensors beside model.safetensors.index.json. Until finish()
-// has synced and renamed them they carry the suffix .tmp; a writer that is dropped before takes
-// them away again. Each shard's data starts on a multiple of 64 bytes and is ordered so that every
-// tensor is aligned for its dtype.
+// has synced and renamed them they are temporary files (base/temporary.h); a writer that is dropped
+// before takes them away again, and one that begins takes away what a dead process left. Each
+// shard's data starts on a multiple of 64 bytes and is ordered so that every tensor is aligned for
+// its dtype.
 
 #include <cstdint>
 #include <memory>
@@ -27,8 +28,9 @@ namespace fathom {
 
 class CheckpointWriter {
  public:
-  // Makes the folder if needed and reserves the room on the disk. Refuses a folder that already
-  // holds *.safetensors. A shard exceeds max_shard_bytes (header included) only if it holds a
+  // Makes the folder if needed, locks it for as long as this writer lives and reserves the room on
+  // the disk. Refuses a folder that already holds *.safetensors (kInvalid) or that another process
+  // writes (kExhausted). A shard exceeds max_shard_bytes (header included) only if it holds a
   // single tensor.
   static Result<CheckpointWriter> create(const std::string& folder,
                                          std::vector<ExpectedTensor> tensors,

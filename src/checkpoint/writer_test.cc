@@ -132,8 +132,30 @@ TEST_F(CheckpointWriterTest, ADroppedWriterLeavesNothing) {
   EXPECT_EQ(n_files(folder_), 0);
 }
 
+TEST_F(CheckpointWriterTest, OneWriterHasTheFolder) {
+  {
+    const auto first = CheckpointWriter::create(folder(), tensors(), 2000);
+    ASSERT_TRUE(first);
+    const int64_t before = n_files(folder_);
+    const auto second = CheckpointWriter::create(folder(), tensors(), 1 << 20);
+    ASSERT_FALSE(second);
+    EXPECT_NE(second.error().message.find("found another process writing"), std::string::npos);
+    EXPECT_EQ(n_files(folder_), before);
+  }
+  write_all(folder(), 1 << 20);
+}
+
+TEST_F(CheckpointWriterTest, WhatADeadWriterLeftIsRemoved) {
+  fs::create_directories(folder_);
+  for (const char* name : {"model-00001-of-00009.safetensors.77-0.tmp", "config.json.77-3.tmp"}) {
+    std::ofstream(folder_ / name) << "x";
+  }
+  write_all(folder(), 1 << 20);
+  EXPECT_EQ(n_files(folder_), 2);
+}
+
 TEST_F(CheckpointWriterTest, WrongUseIsRefusedByName) {
-  auto writer = CheckpointWriter::create(folder(), tensors(), 1 << 20).value();
+  auto writer = CheckpointWriter::create(folder() + "/w", tensors(), 1 << 20).value();
   EXPECT_NE(writer.write("other", {}).error().message.find("tensor other"), std::string::npos);
   const std::byte one[1] = {};
   EXPECT_NE(writer.write("norm", one).error().message.find("wanted the bytes of BF16 [129]"),
@@ -171,12 +193,14 @@ TEST_F(CheckpointWriterTest, TheFingerprintIsKeptAndForgottenWithTheFiles) {
   EXPECT_NE(cached_fingerprint(Checkpoint::open(folder()).value(), pool), first);
 }
 
-TEST_F(CheckpointWriterTest, TheFingerprintNeedsNoWritableFolder) {
+// A folder in the place of the note keeps also the administrator from writing it.
+TEST_F(CheckpointWriterTest, TheFingerprintNeedsNoNote) {
   ThreadPool pool(1);
   write_all(folder(), 1 << 20);
-  fs::permissions(folder_, fs::perms::owner_read | fs::perms::owner_exec);
+  fs::create_directories(folder_ / ".fathom-fingerprint" / "x");
   const auto checkpoint = Checkpoint::open(folder()).value();
   EXPECT_EQ(cached_fingerprint(checkpoint, pool), weights_fingerprint(checkpoint, pool));
+  EXPECT_EQ(n_files(folder_), 3);
 }
 
 TEST_F(CheckpointWriterTest, TheScanFindsEveryKindOfBadCode) {
