@@ -6,10 +6,16 @@
 #include <fstream>
 #include <iostream>
 #include <map>
+#include <sstream>
 
 #include "apps/common.h"
+#include "apps/numbers.h"
 #include "apps/plan_flag.h"
+#include "apps/signals.h"
 #include "apps/verb.h"
+#include "base/file.h"
+#include "base/temporary.h"
+#include "model/config.h"
 
 namespace fathom {
 namespace {
@@ -41,19 +47,21 @@ class BenchVerb final : public Verb {
         ->delimiter(',')
         ->check(CLI::IsMember({"cpu", "ops", "decode", "prefill", "tokenizer"}))
         ->default_str("cpu,decode,prefill");
-    app.add_option("-m,--model", options_.model,
-                   "Model folder for decode, prefill and tokenizer (default: a proxy of --plan; "
-                   "tokenizer: the model in models/)");
+    CLI::Option* model = app.add_option(
+        "-m,--model", options_.model,
+        "Model folder for decode, prefill and tokenizer (default: a proxy of --plan; "
+        "tokenizer: the model in models/)");
     app.add_option("--plan", options_.plan, "Plan of the random proxy, written once")
         ->check(known_plan)
+        ->excludes(model)
         ->capture_default_str();
     app.add_option("--proxy-dir", options_.proxy_dir, "Where proxies are kept")
         ->default_str("proxies/ beside the program");
     app.add_option("--context", options_.prompt, "Prompt tokens of prefill and before decode")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+        ->check(whole_number(1, int64_t{1} << 20))
         ->capture_default_str();
     app.add_option("--steps", options_.steps, "Decode steps")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+        ->check(whole_number(1, int64_t{1} << 20))
         ->capture_default_str();
     app.add_option("--backend", options_.backend.kind, "Where decode and prefill run")
         ->transform(CLI::CheckedTransformer(std::map<std::string, BackendKind>{
@@ -61,7 +69,7 @@ class BenchVerb final : public Verb {
         ->default_str("cpu");
     app.add_option("--threads", options_.backend.n_threads,
                    "CPU threads, 0: one for each hardware thread")
-        ->check(CLI::Range(0, 4096))
+        ->check(whole_number(0, 4096))
         ->capture_default_str();
     app.add_option("--csv", csv_, "Write the rows to this file too");
     output_.add_to(app);
@@ -72,7 +80,7 @@ class BenchVerb final : public Verb {
     options_.notes = !output_.quiet;
     if (options_.proxy_dir.empty()) options_.proxy_dir = default_proxy_dir();
     const Result<void> done = measure();
-    return done ? 0 : fail(done.error());
+    return StopSignals::finish(done ? 0 : fail(done.error()));
   }
 
  private:
@@ -82,7 +90,21 @@ class BenchVerb final : public Verb {
     return std::find(suites_.begin(), suites_.end(), suite) != suites_.end();
   }
 
+  // What would end a run is looked at before its work.
+  Result<void> prepare() {
+    if (!csv_.empty()) FATHOM_RETURN_IF_ERROR(TemporaryFile::create(csv_));
+    if (!wants("decode") && !wants("prefill")) return {};
+    if (options_.model.empty()) {
+      FATHOM_ASSIGN_OR_RETURN(options_.folder, proxy_folder(options_));
+      return {};
+    }
+    options_.folder = options_.model;
+    FATHOM_RETURN_IF_ERROR(read_config(options_.folder + "/config.json"));
+    return {};
+  }
+
   Result<void> measure() {
+    FATHOM_RETURN_IF_ERROR(prepare());
     FATHOM_ASSIGN_OR_RETURN(machine_, measure_machine(options_.backend, 2.0));
     if (wants("ops")) FATHOM_RETURN_IF_ERROR(bench_ops(options_, machine_, rows_));
     if (wants("decode") || wants("prefill")) {
@@ -153,15 +175,15 @@ class BenchVerb final : public Verb {
   }
 
   Result<void> write_csv() const {
-    std::ofstream file(csv_);
-    file << "name,value,unit,bound,fraction,conditions\n";
+    std::ostringstream table;
+    table << "name,value,unit,bound,fraction,conditions\n";
     for (const BenchRow& row : rows_) {
-      file << row.name << ',' << row.value << ',' << row.unit << ',' << row.bound << ','
-           << row.fraction() << ",\"" << row.conditions << "\"\n";
+      table << row.name << ',' << row.value << ',' << row.unit << ',' << row.bound << ','
+            << row.fraction() << ",\"";
+      for (const char c : row.conditions) table << (c == '"' ? "\"\"" : std::string(1, c));
+      table << "\"\n";
     }
-    file.close();
-    if (!file) return io_error("bench: --csv " + csv_ + ": could not be written");
-    return {};
+    return write_file_atomic(csv_, table.str());
   }
 
   BenchOptions options_;

@@ -27,6 +27,7 @@ struct BenchRow {
 struct BenchOptions {
   BackendOptions backend;
   std::string model;        // a folder; empty: a proxy of `plan`
+  std::string folder;       // what decode and prefill load: `model`, or where the proxy is
   std::string plan = "p7";  // written once into `proxy_dir`
   std::string proxy_dir;
   int64_t prompt = 512;  // tokens of a prefill
@@ -43,7 +44,12 @@ void bench_cpu(const MachineBounds& machine, BenchRows& rows);
 // linear with weights of every stored form, for one row and for many.
 Result<void> bench_ops(const BenchOptions& options, const MachineBounds& machine, BenchRows& rows);
 
-// Prefill and decode of one sequence of a whole model.
+// The folder of the proxy of options.plan, which is written unless it is there. Its name tells the
+// plan's values, so that another plan of the same name is another folder. kCancelled where a signal
+// stopped the writing; kExhausted where another process writes proxies there, or without room.
+Result<std::string> proxy_folder(const BenchOptions& options);
+
+// Prefill and decode of one sequence of the whole model in options.folder.
 struct ModelSuites {
   bool prefill = false;
   bool decode = false;

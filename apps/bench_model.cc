@@ -1,59 +1,18 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
 
 #include "apps/bench.h"
-#include "apps/progress.h"
 #include "engine/load.h"
 #include "engine/runner.h"
-#include "model/inventory.h"
-#include "model/plans.h"
-#include "model/synth.h"
 
 namespace fathom {
 namespace {
 
-namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// Writes the proxy under another name and renames it, so that a stopped run leaves no half of one.
-Result<std::string> proxy_folder(const BenchOptions& options) {
-  const fs::path folder = fs::path(options.proxy_dir) / options.plan;
-  std::error_code code;
-  if (fs::exists(folder / "config.json", code)) return folder.string();
-  FATHOM_ASSIGN_OR_RETURN(const ModelConfig config, plan_from(options.plan));
-  fs::path unfinished = folder;
-  unfinished += ".unfinished";
-  fs::remove_all(unfinished, code);
-  fs::create_directories(unfinished, code);
-  if (code) return io_error("bench: " + unfinished.string() + ": " + code.message());
-  const auto bytes =
-      static_cast<uint64_t>(inventory_totals(expected_tensors(config)).payload_bytes);
-  const fs::space_info space = fs::space(unfinished, code);
-  if (!code && space.available < bytes + bytes / 16) {
-    fs::remove_all(unfinished, code);
-    return exhausted("bench: " + options.proxy_dir + ": wanted " + std::to_string(bytes) +
-                     " bytes for the proxy of plan " + options.plan + ", found " +
-                     std::to_string(space.available) + "; --proxy-dir names another folder");
-  }
-  if (options.notes) {
-    std::fprintf(stderr, "bench: writes the proxy of plan %s once, %.1f GB, to %s\n",
-                 options.plan.c_str(), static_cast<double>(bytes) / 1e9, folder.c_str());
-  }
-  FATHOM_ASSIGN_OR_RETURN(ThreadPool pool, ThreadPool::make(options.backend.n_threads));
-  ProgressLine line(options.progress, "write proxy " + options.plan, "bytes");
-  SynthOptions synth;
-  synth.progress = [&](int64_t done, int64_t all) { line.update(done, all); };
-  FATHOM_RETURN_IF_ERROR(write_random_model(unfinished.string(), config, synth, pool));
-  line.clear();
-  fs::rename(unfinished, folder, code);
-  if (code) return io_error("bench: " + folder.string() + ": " + code.message());
-  return folder.string();
 }
 
 std::vector<int32_t> random_tokens(int64_t n, int64_t vocab_size) {
@@ -175,15 +134,11 @@ double prefill_multiply_adds(const ModelConfig& config, const ModelPlan& plan,
 
 Result<void> bench_model(const BenchOptions& options, const ModelSuites& suites,
                          const MachineBounds& machine, BenchRows& rows) {
-  std::string folder = options.model;
-  if (folder.empty()) {
-    FATHOM_ASSIGN_OR_RETURN(folder, proxy_folder(options));
-  }
   LoadOptions load;
   load.need_tokenizer = false;
   FATHOM_ASSIGN_OR_RETURN(const std::unique_ptr<Ops> ops, make_backend(options.backend));
   load.model.memory = &ops->memory();
-  FATHOM_ASSIGN_OR_RETURN(const LoadedModel loaded, load_model(folder, load));
+  FATHOM_ASSIGN_OR_RETURN(const LoadedModel loaded, load_model(options.folder, load));
   // The machine's bounds are those of its processor.
   const bool on_cpu = ops->memory().device() == Device::kCpu;
   RunnerOptions run;

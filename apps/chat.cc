@@ -11,6 +11,7 @@
 #include "apps/chat_prompt.h"
 #include "apps/common.h"
 #include "apps/generation_flags.h"
+#include "apps/numbers.h"
 #include "apps/progress.h"
 #include "apps/verb.h"
 #include "text/output_parser.h"
@@ -65,7 +66,7 @@ class ChatVerb final : public Verb {
   void add_options(CLI::App& app) override {
     app.add_option("--system", system_, "System message");
     app.add_option("--effort", request_.effort, "Reasoning effort")
-        ->check(CLI::Range(1, 100))
+        ->check(whole_number(1, 100))
         ->capture_default_str();
     app.add_flag("!--no-think", request_.thinking, "Answer without reasoning");
     generation_.add_to(app);
@@ -135,8 +136,8 @@ class ChatVerb final : public Verb {
       request_.thinking = !request_.thinking;
       std::cout << "reasoning " << (request_.thinking ? "on\n" : "off\n");
     } else if (line.starts_with("/effort ")) {
-      const int effort = std::atoi(line.c_str() + 8);
-      if (effort >= 1 && effort <= 100) request_.effort = effort;
+      const int64_t effort = parse_whole(std::string_view(line).substr(8)).value_or(0);
+      if (effort >= 1 && effort <= 100) request_.effort = static_cast<int>(effort);
       std::cout << "effort " << request_.effort << " (1 to 100)\n";
     } else {
       std::cout << kHelp;

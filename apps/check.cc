@@ -3,10 +3,10 @@
 #include <iostream>
 
 #include "apps/common.h"
+#include "apps/progress.h"
 #include "apps/verb.h"
 #include "checkpoint/fingerprint.h"
 #include "eval/case_check.h"
-#include "model/inventory.h"
 
 namespace fathom {
 namespace {
@@ -19,10 +19,13 @@ class CheckVerb final : public Verb {
   }
 
   void add_options(CLI::App& app) override {
-    app.add_option("MODEL", flags_.model, "Model folder (default: the model in models/)");
+    CLI::Option* model =
+        app.add_option("MODEL", flags_.model, "Model folder (default: the model in models/)");
     app.add_option("--cases", cases_, "Folder of stored cases (default: MODEL/cases)");
-    app.add_flag("--deep", deep_, "Read every weight: NaN codes, fingerprint");
+    app.add_flag("--deep", deep_,
+                 "Read every weight also of a model above 8 GiB: NaN codes, fingerprint");
     flags_.add_to(app);
+    app.get_option("--model")->excludes(model);
     output_.add_to(app);
   }
 
@@ -34,7 +37,7 @@ class CheckVerb final : public Verb {
     } else {
       print_text(*report);
     }
-    return report->problems.empty() ? 0 : 1;
+    return report->problems.empty() ? 0 : fail(unsound(path_, report->problems));
   }
 
  private:
@@ -48,25 +51,25 @@ class CheckVerb final : public Verb {
     return check_cases(path_, *ops, {.cases = folder, .manifest = path_ + "/manifest.json"});
   }
 
-  // The configuration is sound and the files hold just the tensors that it asks for.
+  // All that would keep a verb from loading the model.
   Result<CaseReport> check_files() {
-    FATHOM_ASSIGN_OR_RETURN(const ConfigFile file, read_config(path_ + "/config.json"));
-    FATHOM_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(path_));
+    ProgressLine reading(output_.show_progress(), "reading", "bytes");
+    LoadOptions options = {
+        .need_tokenizer = false,
+        .n_threads = flags_.threads,
+        .progress = [&](int64_t done, int64_t all) { reading.update(done, all); },
+        .all_weights = deep_};
     CaseReport report;
-    report.problems = checkpoint.compare(expected_tensors(file.config));
+    FATHOM_ASSIGN_OR_RETURN(report.problems, model_problems(path_, options));
+    FATHOM_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(path_));
     n_tensors_ = static_cast<int64_t>(checkpoint.tensors().size());
-    if (deep_) read_weights(checkpoint, report);
-    return report;
-  }
-
-  // Computed from the bytes, not taken from the note beside the files: the question is whether they
-  // are what they should be.
-  void read_weights(const Checkpoint& checkpoint, CaseReport& report) {
-    ThreadPool pool(flags_.threads);
-    for (std::string& problem : find_bad_codes(checkpoint, pool)) {
-      report.problems.push_back(std::move(problem));
-    }
+    looked_at_ = deep_ || checkpoint.payload_bytes() <= kLookedAtBytes;
+    if (!deep_) return report;
+    // Computed from the bytes, not taken from the note beside the files: the question is whether
+    // they are what they should be.
+    FATHOM_ASSIGN_OR_RETURN(ThreadPool pool, ThreadPool::make(flags_.threads));
     fingerprint_ = to_hex(weights_fingerprint(checkpoint, pool));
+    return report;
   }
 
   boost::json::object to_json(const CaseReport& report) const {
@@ -89,11 +92,12 @@ class CheckVerb final : public Verb {
   }
 
   void print_text(const CaseReport& report) const {
-    for (const std::string& problem : report.problems) std::cout << problem << "\n";
+    for (const std::string& problem : report.problems) std::cout << one_line(problem) << "\n";
     std::cout << path_ << ": " << n_tensors_ << " tensors, " << report.cases << " cases, "
               << report.passed << " passed, " << report.failed << " failed, " << report.compared
               << " tensors compared, " << report.ties << " exact ties among stored decisions, "
               << report.undecided << " differing ones that rounding may turn\n";
+    if (!looked_at_) std::cout << "weights not looked at: more than 8 GiB, see --deep\n";
     if (deep_) std::cout << "fingerprint " << fingerprint_ << "\n";
     if (report.cases == 0) return;
     std::cout << "closest to its bound: case " << report.worst.case_name << ", "
@@ -105,6 +109,7 @@ class CheckVerb final : public Verb {
   OutputFlags output_;
   std::string cases_;
   bool deep_ = false;
+  bool looked_at_ = false;
   std::string fingerprint_;
   std::string path_;
   int64_t n_tensors_ = 0;

@@ -3,16 +3,20 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
 
+#include "apps/numbers.h"
 #include "apps/progress.h"
+#include "text/utf8.h"
 
 namespace fathom {
 namespace {
 
 namespace fs = std::filesystem;
+namespace json = boost::json;
 
 // The first folder below models/ that holds a model, where models/ is looked for from the program
 // upwards, so that a clone and an installed tree both work.
@@ -39,12 +43,11 @@ void ModelFlags::add_to(CLI::App& app) {
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
   app.add_option("--threads", threads, "CPU threads, 0: one for each hardware thread")
-      ->check(CLI::Range(0, 4096))
+      ->check(whole_number(0, 4096))
       ->capture_default_str();
-  app.add_option("--context", context, "Tokens that a sequence may hold")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
-      ->capture_default_str();
+  context_option = app.add_option("--context", context, "Tokens that a sequence may hold")
+                       ->transform(size_number(1, int64_t{1} << 40))
+                       ->capture_default_str();
   app.add_option("--mode", mode, "Schedule: every layer over every row, or as deployed")
       ->check(CLI::IsMember({"exact", "deploy"}))
       ->capture_default_str();
@@ -107,14 +110,18 @@ Result<Session> open_session(const ModelFlags& flags, const OutputFlags& output,
   FATHOM_ASSIGN_OR_RETURN(session.loaded,
                           load_with_progress(flags, output, need_tokenizer, *session.ops));
   for (const std::string& warning : session.loaded.warnings) {
-    if (!output.quiet) {
-      std::fprintf(stderr, "fathom: note: %s/config.json: %s\n", session.loaded.path.c_str(),
-                   warning.c_str());
-    }
+    if (!output.quiet) note(session.loaded.path + "/config.json: " + warning);
   }
   asked.schedule = flags.mode == "exact" ? Schedule::kExact : Schedule::kDeploy;
   asked.context = flags.context;
   FATHOM_ASSIGN_OR_RETURN(session.runner, Runner::make(*session.loaded.model, *session.ops, asked));
+  // The default is not what somebody asked for.
+  const int64_t trained = session.loaded.model->config().text_config.max_position_embeddings;
+  const bool asked_for = flags.context_option != nullptr && flags.context_option->count() > 0;
+  if (asked_for && trained > 0 && flags.context > trained && !output.quiet) {
+    note("--context: " + std::to_string(flags.context) + " is more than max_position_embeddings " +
+         std::to_string(trained) + " of the model, which was not made for positions beyond");
+  }
   return session;
 }
 
@@ -125,13 +132,77 @@ int finish(int status) {
   return fail(io_error("standard output: wanted to write all of it, found that not all could be"));
 }
 
+namespace {
+
+// With U+FFFD for each ill-formed part.
+std::string well_formed(std::string_view text) {
+  std::string out;
+  const size_t n = utf8_append_decided(text, &out);
+  if (n < text.size()) utf8_append(&out, kReplacementCharacter);
+  return out;
+}
+
+json::value printable_json(const json::value& value) {
+  if (value.is_string()) return json::value(well_formed(value.get_string()));
+  if (value.is_double() && !std::isfinite(value.get_double())) return nullptr;
+  if (value.is_array()) {
+    json::array copy;
+    for (const json::value& element : value.get_array()) copy.push_back(printable_json(element));
+    return copy;
+  }
+  if (value.is_object()) {
+    json::object copy;
+    for (const auto& [key, member] : value.get_object()) {
+      copy[well_formed(std::string_view(key))] = printable_json(member);
+    }
+    return copy;
+  }
+  return value;
+}
+
+}  // namespace
+
+std::string one_line(std::string_view text) {
+  constexpr size_t kShownBytes = 6000;
+  std::string out;
+  size_t at = 0;
+  while (at < text.size() && at < kShownBytes) {
+    const Utf8Step step = utf8_step(text.substr(at));
+    const bool shown = step.kind == Utf8Step::Kind::kCodePoint && step.code_point >= 0x20 &&
+                       (step.code_point < 0x7f || step.code_point >= 0xa0);
+    for (const char c : text.substr(at, step.length)) {
+      char code[8];
+      std::snprintf(code, sizeof(code), "\\x%02X", static_cast<unsigned char>(c));
+      shown ? out.push_back(c) : static_cast<void>(out += code);
+    }
+    at += step.length;
+  }
+  if (at < text.size()) out += "... (" + std::to_string(text.size()) + " bytes)";
+  return out;
+}
+
 int fail(const Error& error) {
-  std::fprintf(stderr, "fathom: %s\n", error.message.c_str());
+  std::fprintf(stderr, "fathom: %s\n", one_line(error.message).c_str());
   return 1;
 }
 
-void print_json(const boost::json::value& value) {
-  std::cout << boost::json::serialize(value) << "\n" << std::flush;
+int wrong_usage(const std::string& message) {
+  std::fprintf(stderr, "fathom: usage: %s\n", one_line(message).c_str());
+  return 2;
+}
+
+Error unsound(const std::string& where, const std::vector<std::string>& problems) {
+  std::string message = where + ": wanted no problems, found " + std::to_string(problems.size());
+  message += ", the first: " + problems.front();
+  return invalid(message);
+}
+
+void note(const std::string& message) {
+  std::fprintf(stderr, "fathom: note: %s\n", one_line(message).c_str());
+}
+
+void print_json(const json::value& value) {
+  std::cout << json::serialize(printable_json(value)) << "\n" << std::flush;
 }
 
 }  // namespace fathom

@@ -5,6 +5,8 @@
 #include <boost/json.hpp>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "engine/load.h"
@@ -13,7 +15,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace fathom {
 
@@ -26,6 +29,8 @@ struct ModelFlags {
   std::string restore = "bounded";
   int threads = 0;
   int64_t context = 4096;
+
+  const CLI::Option* context_option = nullptr;
 
   void add_to(CLI::App& app);
   RestoreGrade restore_grade() const;
@@ -57,11 +62,22 @@ Result<std::unique_ptr<Ops>> open_backend(const ModelFlags& flags);
 Result<Session> open_session(const ModelFlags& flags, const OutputFlags& output,
                              bool need_tokenizer, RunnerOptions asked);
 
+// Text that may hold anything as one line of at most some thousand bytes: control characters and
+// ill-formed bytes as \xHH.
+std::string one_line(std::string_view text);
+
 // Prints "fathom: MESSAGE" to standard error and gives exit status 1.
 int fail(const Error& error);
+// Prints "fathom: usage: MESSAGE" to standard error and gives exit status 2.
+int wrong_usage(const std::string& message);
+// What a report of problems, one at least, comes to.
+Error unsound(const std::string& where, const std::vector<std::string>& problems);
+// Prints "fathom: note: MESSAGE" to standard error.
+void note(const std::string& message);
 // The exit status of a verb that ended with `status`: 1 where standard output did not take all.
 int finish(int status);
-// Prints one JSON object and a newline to standard output.
+// Prints one JSON object and a newline to standard output. JSON has no infinite numbers and no
+// bytes that are not UTF-8: null and U+FFFD stand for them.
 void print_json(const boost::json::value& value);
 
 }  // namespace fathom

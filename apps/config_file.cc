@@ -1,66 +1,193 @@
 #include "apps/config_file.h"
 
-#include <CLI/CLI.hpp>
-#include <sstream>
+#include <toml++/toml.h>
 
-#include "base/file.h"
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <map>
+#include <set>
+
+#include "apps/input.h"
+#include "text/quote.h"
 
 namespace fathom {
 namespace {
 
 constexpr uint64_t kMaxBytes = 1 << 20;
-constexpr const char* kFlag = "--config";
 
-Result<void> apply(const std::string& file, const CLI::ConfigItem& item, CLI::App& verb) {
-  const char* dashes = item.name.size() == 1 ? "-" : "--";
-  CLI::Option* option = verb.get_option_no_throw(dashes + item.name);
-  if (option == nullptr || item.name == "help" || item.name == "config") {
-    return invalid(file + ": wanted a flag of " + verb.get_name() + ", found " + item.name);
+struct Setting {
+  std::string key;
+  const toml::node* node = nullptr;
+  CLI::Option* option = nullptr;
+};
+using Settings = std::map<std::string, Setting>;  // by name of the option
+
+Error at_node(const std::string& file, const toml::node& node, const std::string& message) {
+  return invalid(file + ": line " + std::to_string(node.source().begin.line) + ": " + message);
+}
+
+// The option that a key names; nullptr: none that a file may set.
+CLI::Option* option_of(const CLI::App& verb, const std::string& key) {
+  if (key.empty() || key == "help" || key == "help-all" || key == "config") return nullptr;
+  return const_cast<CLI::App&>(verb).get_option_no_throw((key.size() == 1 ? "-" : "--") + key);
+}
+
+const CLI::App* verb_named(const CLI::App& root, std::string_view name) {
+  for (const CLI::App* verb : root.get_subcommands(std::function<bool(const CLI::App*)>())) {
+    if (verb->get_name() == name) return verb;
   }
-  if (option->count() > 0) return {};  // the command line wins
-  try {
-    if (option->get_expected_max() == 0) {  // a switch
-      const std::string value = CLI::ConfigBase().to_flag(item);
-      option->add_result(option->get_flag_value(item.name, value));
-    } else {
-      option->add_result(item.inputs);
+  return nullptr;
+}
+
+// A value as the command line would have it; false: there is no such form.
+bool word_of(const toml::node& node, std::string& word) {
+  if (const auto* text = node.as_string()) {
+    word = text->get();
+  } else if (const auto* integer = node.as_integer()) {
+    word = std::to_string(integer->get());
+  } else if (const auto* number = node.as_floating_point()) {
+    char digits[32];
+    word.assign(digits, std::to_chars(digits, digits + sizeof(digits), number->get()).ptr);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool words_of(const toml::node& node, std::vector<std::string>& words) {
+  const toml::array* list = node.as_array();
+  if (list == nullptr) return word_of(node, words.emplace_back());
+  for (const toml::node& element : *list) {
+    if (!word_of(element, words.emplace_back())) return false;
+  }
+  return !words.empty();
+}
+
+// Keys of a table that are options of `verb`; with `sections`, tables in it are left to the caller.
+Result<void> collect(const std::string& file, const toml::table& table, const CLI::App& verb,
+                     bool sections, Settings& settings) {
+  std::set<const CLI::Option*> here;  // "n" and "max-tokens" are one
+  for (const auto& [key, node] : table) {
+    if (sections && node.is_table()) continue;
+    const std::string name(key.str());
+    CLI::Option* option = option_of(verb, name);
+    if (option == nullptr) {
+      return at_node(file, node, "wanted a flag of " + verb.get_name() + ", found " + quote(name));
     }
-    option->run_callback();
-  } catch (const CLI::ParseError& error) {
-    return invalid(file + ": " + item.name + ": " + error.what());
+    if (!here.insert(option).second) {
+      return at_node(file, node, name + ": wanted " + option->get_name() + " once, found it twice");
+    }
+    settings[option->get_name()] = {name, &node, option};
   }
   return {};
 }
 
-// What CLI11 reads in the text, or what it has against it.
-Result<std::vector<CLI::ConfigItem>> items_of(const std::string& file, const std::string& text) {
-  std::istringstream stream(text);
-  try {
-    return CLI::ConfigTOML().from_config(stream);
-  } catch (const CLI::Error& error) {
-    return invalid(file + ": " + error.what());
+// Sections of other verbs are looked through as well: a slip in them is found here and now.
+Result<Settings> settings_of(const std::string& file, const toml::table& table,
+                             const CLI::App& verb) {
+  Settings settings;
+  FATHOM_RETURN_IF_ERROR(collect(file, table, verb, true, settings));
+  for (const auto& [key, node] : table) {
+    if (!node.is_table()) continue;
+    const CLI::App* owner = verb_named(*verb.get_parent(), key.str());
+    if (owner == nullptr) {
+      return at_node(file, node, "wanted a section named as a verb, found " + quote(key.str()));
+    }
+    Settings others;
+    FATHOM_RETURN_IF_ERROR(
+        collect(file, *node.as_table(), *owner, false, owner == &verb ? settings : others));
   }
+  return settings;
+}
+
+Result<void> give(const std::string& file, const Setting& setting) {
+  const std::string& key = setting.key;
+  const toml::node& node = *setting.node;
+  CLI::Option& option = *setting.option;
+  try {
+    if (option.get_expected_max() == 0) {  // a switch
+      const auto* on = node.as_boolean();
+      if (on == nullptr) return at_node(file, node, key + ": wanted true or false");
+      if (!on->get()) return {};
+      option.add_result(option.get_flag_value(key, "true"));
+    } else {
+      std::vector<std::string> words;
+      if (!words_of(node, words)) {
+        return at_node(file, node, key + ": wanted a string, a number or a list of them");
+      }
+      if (static_cast<int>(words.size()) > option.get_items_expected_max()) {
+        return at_node(file, node,
+                       key + ": wanted one value, found " + std::to_string(words.size()));
+      }
+      for (std::string& word : words) option.add_result(std::move(word));
+    }
+    option.run_callback();
+  } catch (const CLI::ParseError& error) {
+    return at_node(file, node, error.what());
+  }
+  return {};
+}
+
+Result<void> apply_text(const std::string& file, const std::string& text, CLI::App& verb) {
+  const toml::parse_result parsed = toml::parse(text, file);
+  if (!parsed) {
+    const toml::parse_error& error = parsed.error();
+    return invalid(file + ": line " + std::to_string(error.source().begin.line) +
+                   ": wanted TOML, found: " + std::string(error.description()));
+  }
+  FATHOM_ASSIGN_OR_RETURN(const Settings settings, settings_of(file, parsed.table(), verb));
+  std::set<const CLI::Option*> named;  // by the command line, which wins
+  for (const CLI::Option* option : verb.get_options()) {
+    if (option->count() == 0) continue;
+    named.insert(option);
+    for (const CLI::Option* other : option->get_excludes()) named.insert(other);
+  }
+  for (const auto& [name, setting] : settings) {
+    if (!named.contains(setting.option)) FATHOM_RETURN_IF_ERROR(give(file, setting));
+  }
+  return {};
 }
 
 }  // namespace
 
-void add_config_flag(CLI::App& verb) {
-  verb.add_option(kFlag, "Read options from a TOML file, keys named as the flags")
+FileOptions::FileOptions(CLI::App& verb) : verb_(&verb) {
+  verb.add_option("--config", "Read options from a TOML file, keys named as the flags")
       ->type_name("FILE");
+  for (CLI::Option* option : verb.get_options()) {
+    if (!option->get_required()) continue;
+    required_.push_back(option);
+    option->required(false);
+  }
 }
 
-Result<void> apply_config_file(CLI::App& verb) {
-  const CLI::Option* flag = verb.get_option(kFlag);
-  if (flag->count() == 0) return {};
-  const std::string file = flag->as<std::string>();
-  FATHOM_ASSIGN_OR_RETURN(const std::string text, read_file(file, kMaxBytes));
-  FATHOM_ASSIGN_OR_RETURN(const std::vector<CLI::ConfigItem> items, items_of(file, text));
-  for (const CLI::ConfigItem& item : items) {
-    // Begin and end of a section are items of their own.
-    if (item.name == "++" || item.name == "--") continue;
-    if (item.parents.empty() || item.parents == std::vector<std::string>{verb.get_name()}) {
-      FATHOM_RETURN_IF_ERROR(apply(file, item, verb));
+Result<void> FileOptions::apply() const {
+  const CLI::Option* flag = verb_->get_option("--config");
+  if (flag->count() > 0) {
+    const std::string file = flag->as<std::string>();
+    FATHOM_ASSIGN_OR_RETURN(const std::string text, read_text(file, kMaxBytes));
+    FATHOM_RETURN_IF_ERROR(apply_text(file, text, *verb_));
+  }
+  const std::string both = excluded();
+  if (!both.empty()) return invalid(both);
+  return require();
+}
+
+std::string FileOptions::excluded() const {
+  for (const CLI::Option* option : verb_->get_options()) {
+    if (option->count() == 0) continue;
+    for (const CLI::Option* other : option->get_excludes()) {
+      if (other->count() == 0) continue;
+      return "wanted one of " + option->get_name() + " and " + other->get_name() + ", found both";
     }
+  }
+  return {};
+}
+
+Result<void> FileOptions::require() const {
+  for (const CLI::Option* option : required_) {
+    if (option->count() > 0) continue;
+    return invalid(option->get_name() +
+                   ": wanted a value on the command line or in the file of --config, found none");
   }
   return {};
 }

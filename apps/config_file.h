@@ -1,21 +1,39 @@
 #pragma once
 
-// --config FILE.toml: the options of a verb by the names of their flags (docs/cli.md).
+// The options of a verb beyond what CLI11 knows of them: --config FILE.toml gives those that the
+// command line does not (docs/cli.md), so that what is required or excluded is decided after both.
+
+#include <string>
+#include <vector>
 
 #include "base/result.h"
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace fathom {
 
-// Adds --config to a verb.
-void add_config_flag(CLI::App& verb);
+// Adds --config to a verb and takes the required options out of CLI11's hands.
+class FileOptions {
+ public:
+  explicit FileOptions(CLI::App& verb);
 
-// Gives the verb's options that the command line did not name the values of the file, where
-// --config named one. Keys stand at the top or in a section [VERB]; sections of other verbs are
-// passed over. Refuses a missing file, an unknown key and a bad value: wrong usage.
-Result<void> apply_config_file(CLI::App& verb);
+  // Gives the options that the command line did not name the values of the file, where --config
+  // named one, and then asks for what is required. Keys stand at the top or in a section [VERB],
+  // which wins; an option that excludes one of the command line is passed over. Refuses a missing
+  // or broken file, an unknown section, an unknown key of any verb, a bad value: wrong usage.
+  Result<void> apply() const;
+
+  // The two that exclude each other, both given; empty: there are none.
+  std::string excluded() const;
+
+ private:
+  Result<void> require() const;
+
+  CLI::App* verb_;
+  std::vector<CLI::Option*> required_;
+};
 
 }  // namespace fathom

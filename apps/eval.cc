@@ -1,8 +1,11 @@
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <filesystem>
 #include <iostream>
+#include <map>
 
 #include "apps/common.h"
+#include "apps/numbers.h"
 #include "apps/progress.h"
 #include "apps/verb.h"
 #include "engine/generate.h"
@@ -26,6 +29,7 @@ struct Row {
 
 struct HeldOutSet {
   std::string name;
+  std::string file;
   std::vector<std::string> documents;
 };
 
@@ -44,22 +48,23 @@ class EvalVerb final : public Verb {
                    "beside the model folder)");
     app.add_option("--sets", sets_, "Held-out sets, by name (default: all)")->delimiter(',');
     app.add_option("--tokens", tokens_, "Tokens of each text set at most")
-        ->transform(CLI::AsSizeValue(false))
-        ->check(CLI::Range(int64_t{2}, int64_t{1} << 40))
+        ->transform(size_number(2, int64_t{1} << 40))
         ->capture_default_str();
     app.add_option("--window", window_, "Tokens of a window of text")
-        ->check(CLI::Range(int64_t{2}, int64_t{1} << 20))
+        ->check(whole_number(2, int64_t{1} << 20))
         ->capture_default_str();
     app.add_option("--needle-context", needle_context_, "Tokens of a retrieval prompt")
-        ->check(CLI::Range(int64_t{64}, int64_t{1} << 20))
+        ->check(whole_number(64, int64_t{1} << 20))
         ->capture_default_str();
     app.add_option("--needle-facts", needle_facts_, "Facts in a prompt, 1: passkey")
-        ->check(CLI::Range(1, 64))
+        ->check(whole_number(1, 64))
         ->capture_default_str();
     app.add_option("--needle-cases", needle_cases_, "Retrieval prompts")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+        ->check(whole_number(1, int64_t{1} << 20))
         ->capture_default_str();
-    app.add_option("--seed", seed_, "Of the retrieval prompts")->capture_default_str();
+    app.add_option("--seed", seed_, "Of the retrieval prompts")
+        ->check(any_seed())
+        ->capture_default_str();
     flags_.context = 0;
     flags_.add_to(app);
     output_.add_to(app);
@@ -85,26 +90,47 @@ class EvalVerb final : public Verb {
     return {};
   }
 
-  Result<void> read_sets() {
-    const fs::path folder =
-        cases_.empty() ? fs::path(path_).parent_path() / "heldout" : fs::path(cases_);
+  // Beside the model, however its folder is spelled.
+  fs::path held_out_folder() const {
+    if (!cases_.empty()) return cases_;
     std::error_code code;
-    std::vector<fs::path> files;
+    fs::path model = fs::absolute(path_, code).lexically_normal();
+    if (!model.has_filename()) model = model.parent_path();  // ends with a slash
+    return model.parent_path() / "heldout";
+  }
+
+  Result<void> read_sets() {
+    const fs::path folder = held_out_folder();
+    std::error_code code;
+    std::map<std::string, fs::path> files;  // by name of the set
     for (const auto& entry : fs::directory_iterator(folder, code)) {
-      if (entry.path().extension() == ".gz") files.push_back(entry.path());
+      const fs::path& file = entry.path();
+      if (file.extension() == ".gz" && entry.is_regular_file(code)) {
+        files[file.stem().stem().string()] = file;
+      }
     }
-    std::sort(files.begin(), files.end());
-    for (const fs::path& file : files) {
-      const std::string name = file.stem().stem().string();
+    if (files.empty()) {
+      return not_found(folder.string() + ": wanted held-out texts (*.txt.gz), found none");
+    }
+    for (const std::string& name : sets_) {
+      if (!files.contains(name)) return not_found(missing_set(folder, files, name));
+    }
+    for (const auto& [name, file] : files) {
       const bool wanted =
           sets_.empty() || std::find(sets_.begin(), sets_.end(), name) != sets_.end();
       if (!wanted) continue;
       FATHOM_ASSIGN_OR_RETURN(auto documents, train::read_held_out(file.string()));
-      held_out_.push_back({.name = name, .documents = std::move(documents)});
+      held_out_.push_back({.name = name, .file = file.string(), .documents = std::move(documents)});
     }
-    if (!held_out_.empty()) return {};
-    return not_found(folder.string() + ": wanted held-out texts (*.txt.gz), found none" +
-                     (sets_.empty() ? "" : " of the named sets"));
+    return {};
+  }
+
+  static std::string missing_set(const fs::path& folder,
+                                 const std::map<std::string, fs::path>& files,
+                                 const std::string& name) {
+    std::string known;
+    for (const auto& [set, file] : files) known += (known.empty() ? "" : ", ") + set;
+    return folder.string() + ": --sets: wanted sets of " + known + ", found " + name;
   }
 
   Result<Session> open(int64_t context, int64_t logit_rows) {
@@ -210,7 +236,9 @@ class EvalVerb final : public Verb {
   Result<void> run_needle() {
     FATHOM_ASSIGN_OR_RETURN(Session session, open(needle_context_ + 8, 1));
     const Tokenizer& tokenizer = *session.loaded.tokenizer;
-    const train::Filler filler(tokenizer, filler_set().documents);
+    FATHOM_ASSIGN_OR_RETURN(
+        const train::Filler filler,
+        train::Filler::make(tokenizer, filler_set().documents, filler_set().file));
     ProgressLine line(output_.show_progress(), "needle", "prompts");
     int64_t n_right = 0;
     for (int64_t i = 0; i < needle_cases_; ++i) {
@@ -252,12 +280,22 @@ class EvalVerb final : public Verb {
     }
     if (output_.json) return print_json(json::object{{"rows", rows}});
     for (const Row& row : rows_) {
-      char line[256];
-      std::snprintf(line, sizeof(line), "%-32s %8.4f  [%.4f, %.4f]  n %lld  %s\n", row.name.c_str(),
-                    row.estimate.value, row.estimate.low, row.estimate.high,
-                    static_cast<long long>(row.estimate.n), row.unit.c_str());
-      std::cout << line;
+      const Estimate& estimate = row.estimate;
+      char value[64];
+      std::snprintf(value, sizeof(value), "%8.4f  [%s, %s]  n %lld", estimate.value,
+                    bound_text(estimate.low).c_str(), bound_text(estimate.high).c_str(),
+                    static_cast<long long>(estimate.n));
+      std::cout << row.name << std::string(row.name.size() < 32 ? 32 - row.name.size() : 0, ' ')
+                << " " << value << "  " << row.unit << "\n";
     }
+  }
+
+  // One window has no interval.
+  static std::string bound_text(double bound) {
+    if (!std::isfinite(bound)) return "unknown";
+    char text[32];
+    std::snprintf(text, sizeof(text), "%.4f", bound);
+    return text;
   }
 
   ModelFlags flags_;

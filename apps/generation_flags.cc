@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "apps/numbers.h"
+
 namespace fathom {
 
 void GenerationFlags::add_to(CLI::App& app) {
@@ -9,17 +11,27 @@ void GenerationFlags::add_to(CLI::App& app) {
   const auto add = [&](const char* name, auto& value, const char* help) {
     return app.add_option(name, value, help)->capture_default_str();
   };
+  const auto in = [](ValueRange range) { return real_number(range.low, range.high); };
   add("-n,--max-tokens", values.max_tokens, "Tokens of the answer at most")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
-  add("--temperature", sampling.temperature, "0: always the most likely token");
-  add("--top-p", sampling.top_p, "Keep the most likely tokens of this probability together");
-  add("--top-k", sampling.top_k, "Keep this many tokens, 0: all");
-  add("--min-p", sampling.min_p, "Keep tokens of this share of the largest probability");
-  add("--seed", sampling.seed, "The same seed and prompt give the same answer");
-  add("--repetition-penalty", sampling.repetition_penalty, "Divides logits of tokens seen before");
-  add("--presence-penalty", sampling.presence_penalty, "Taken once from tokens of the answer");
-  add("--frequency-penalty", sampling.frequency_penalty, "Taken for each time a token came");
-  app.add_option("--stop", values.stop, "End before this text (may be repeated)");
+      ->check(whole_number(0, int64_t{1} << 40));
+  add("--temperature", sampling.temperature, "0: always the most likely token")
+      ->check(in(kTemperatureRange));
+  add("--top-p", sampling.top_p, "Keep the most likely tokens of this probability together")
+      ->check(in(kShareRange));
+  add("--top-k", sampling.top_k, "Keep this many tokens, 0: all")
+      ->check(whole_number(0, static_cast<int64_t>(kTopKRange.high)));
+  add("--min-p", sampling.min_p, "Keep tokens of this share of the largest probability")
+      ->check(in(kShareRange));
+  add("--seed", sampling.seed, "The same seed and prompt give the same answer")->check(any_seed());
+  add("--repetition-penalty", sampling.repetition_penalty, "Divides logits of tokens seen before")
+      ->check(in(kRepetitionRange));
+  add("--presence-penalty", sampling.presence_penalty, "Taken once from tokens of the answer")
+      ->check(in(kPenaltyRange));
+  add("--frequency-penalty", sampling.frequency_penalty, "Taken for each time a token came")
+      ->check(in(kPenaltyRange));
+  // One text each: "[end]" is a text too, not a list.
+  app.add_option("--stop", values.stop, "End before this text (may be repeated)")
+      ->allow_extra_args(false);
   app.add_flag("--ignore-eos", ignore_eos, "Go on after the end token");
 }
 

@@ -1,28 +1,70 @@
 #include "apps/input.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
 
+#include "base/descriptor.h"
 #include "base/file.h"
 
 namespace fathom {
 namespace {
 
+constexpr size_t kPieceBytes = 65536;
+
+Error too_much(const std::string& where, uint64_t max_bytes) {
+  return exhausted(where + ": wanted at most " + std::to_string(max_bytes) + " bytes, found more");
+}
+
+Result<std::string> read_to_end(const FileDescriptor& file, const std::string& path,
+                                uint64_t max_bytes) {
+  std::string text;
+  char piece[kPieceBytes];
+  while (true) {
+    const ssize_t n = ::read(file.get(), piece, sizeof(piece));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return file_error(path, "read");
+    if (n == 0) return text;
+    text.append(piece, static_cast<size_t>(n));
+    if (text.size() > max_bytes) return too_much(path, max_bytes);
+  }
+}
+
+// Opening did not wait for a writer; reading should.
+bool wait_when_reading(const FileDescriptor& file) {
+  const int flags = ::fcntl(file.get(), F_GETFL);
+  return flags >= 0 && ::fcntl(file.get(), F_SETFL, flags & ~O_NONBLOCK) == 0;
+}
+
+}  // namespace
+
 Result<std::string> read_standard_input(uint64_t max_bytes) {
   std::string text;
-  char piece[65536];
+  char piece[kPieceBytes];
   while (const size_t n = std::fread(piece, 1, sizeof(piece), stdin)) {
     text.append(piece, n);
-    if (text.size() <= max_bytes) continue;
-    return exhausted("standard input: wanted at most " + std::to_string(max_bytes) + " bytes");
+    if (text.size() > max_bytes) return too_much("standard input", max_bytes);
   }
   if (std::ferror(stdin) != 0) return io_error("standard input: cannot read");
   return text;
 }
 
-}  // namespace
-
-Result<std::string> read_input(const std::string& file, uint64_t max_bytes) {
-  return file.empty() ? read_standard_input(max_bytes) : read_file(file, max_bytes);
+Result<std::string> read_text(const std::string& path, uint64_t max_bytes) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.is_open()) return file_error(path, "open");
+  struct stat status = {};
+  if (::fstat(file.get(), &status) != 0) return file_error(path, "stat");
+  const bool pipe = S_ISFIFO(status.st_mode);
+  if (!pipe && !S_ISCHR(status.st_mode)) return read_file(path, max_bytes);
+  if (!wait_when_reading(file)) return file_error(path, "read");
+  FATHOM_ASSIGN_OR_RETURN(std::string text, read_to_end(file, path, max_bytes));
+  if (pipe && text.empty()) {
+    return invalid(path + ": wanted text from this pipe, found none, or nobody who writes to it");
+  }
+  return text;
 }
 
 }  // namespace fathom

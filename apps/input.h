@@ -9,7 +9,11 @@
 
 namespace fathom {
 
-// The whole of a file, or of standard input where `file` is empty. More than max_bytes: kExhausted.
-Result<std::string> read_input(const std::string& file, uint64_t max_bytes);
+// The whole of standard input. More than max_bytes: kExhausted.
+Result<std::string> read_standard_input(uint64_t max_bytes);
+
+// The whole of a file, a device or a pipe, which is read to its end; a pipe without a writer, or
+// that says nothing, is kInvalid. More than max_bytes: kExhausted.
+Result<std::string> read_text(const std::string& path, uint64_t max_bytes);
 
 }  // namespace fathom

@@ -64,7 +64,7 @@ class InspectVerb final : public Verb {
     } else {
       print_text(plan, *kv);
     }
-    return problems_.empty() ? 0 : 1;
+    return problems_.empty() ? 0 : fail(unsound(title_, problems_));
   }
 
  private:
@@ -80,7 +80,7 @@ class InspectVerb final : public Verb {
     FATHOM_ASSIGN_OR_RETURN(title_, model_path(model_));
     FATHOM_ASSIGN_OR_RETURN(ConfigFile file, read_config(title_ + "/config.json"));
     for (const std::string& warning : file.warnings) {
-      if (!output_.quiet) std::cerr << "fathom: note: " << title_ << ": " << warning << "\n";
+      if (!output_.quiet) note(title_ + ": " + warning);
     }
     config_ = std::move(file.config);
     FATHOM_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(title_));
@@ -134,7 +134,7 @@ class InspectVerb final : public Verb {
               << plan_text(plan);
     if (problems_.empty()) return;
     std::cout << "\n" << problems_.size() << " problems\n";
-    for (const std::string& problem : problems_) std::cout << problem << "\n";
+    for (const std::string& problem : problems_) std::cout << one_line(problem) << "\n";
   }
 
   OutputFlags output_;

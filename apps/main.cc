@@ -1,9 +1,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <exception>
+#include <new>
+#include <system_error>
 
 #include "apps/common.h"
 #include "apps/config_file.h"
+#include "apps/signals.h"
+#include "apps/usage.h"
 #include "apps/verb.h"
 #include "ops/backends.h"
 
@@ -16,49 +21,77 @@ std::string version_text() {
   return text;
 }
 
-}  // namespace
+struct KnownVerb {
+  std::unique_ptr<fathom::Verb> verb;
+  CLI::App* options = nullptr;
+  fathom::FileOptions file;
+};
 
-int main(int argc, char** argv) {
-  CLI::App app("fathom: an engine for the DeepSeek-V4.1-Flash architecture", "fathom");
-  app.set_version_flag("--version", version_text());
-  app.require_subcommand(1);
-  app.set_help_all_flag("--help-all", "Show the options of all verbs");
-
-  std::vector<std::unique_ptr<fathom::Verb>> verbs;
+std::vector<KnownVerb> add_verbs(CLI::App& program) {
+  std::vector<KnownVerb> verbs;
   for (auto* make :
        {fathom::make_run, fathom::make_chat, fathom::make_tokenize, fathom::make_prompt,
         fathom::make_inspect, fathom::make_synth, fathom::make_check, fathom::make_eval,
         fathom::make_bench, fathom::make_train}) {
-    verbs.push_back(make());
-    CLI::App* verb = app.add_subcommand(verbs.back()->name(), verbs.back()->help());
-    verb->get_formatter()->column_width(34);
-    verbs.back()->add_options(*verb);
-    fathom::add_config_flag(*verb);
+    std::unique_ptr<fathom::Verb> verb = make();
+    CLI::App* options = program.add_subcommand(verb->name(), verb->help());
+    options->get_formatter()->column_width(34);
+    verb->add_options(*options);
+    fathom::FileOptions file(*options);
+    verbs.push_back({std::move(verb), options, std::move(file)});
   }
+  return verbs;
+}
+
+int run_verb(int argc, char** argv) {
+  CLI::App program("fathom: an engine for the DeepSeek-V4.1-Flash architecture", "fathom");
+  program.set_version_flag("--version", version_text());
+  program.require_subcommand(1);
+  program.set_help_all_flag("--help-all", "Show the options of all verbs");
+  const std::vector<KnownVerb> verbs = add_verbs(program);
+  const std::vector<std::string> words(argv + 1, argv + std::max(1, argc));
   // CLI11 would say that a verb is required.
-  const bool known = argc < 2 || argv[1][0] == '-' ||
-                     std::any_of(verbs.begin(), verbs.end(), [&](const auto& verb) {
-                       return std::string_view(verb->name()) == argv[1];
+  const bool known = words.empty() || words.front().starts_with('-') ||
+                     std::any_of(verbs.begin(), verbs.end(), [&](const KnownVerb& verb) {
+                       return words.front() == verb.verb->name();
                      });
-  if (!known) {
-    std::fprintf(stderr, "fathom: usage: verb: wanted one of fathom --help, found %s\n", argv[1]);
-    return 2;
-  }
+  if (!known) return fathom::wrong_usage(fathom::unknown_verb(program, words.front()));
   try {
-    app.parse(argc, argv);
+    program.parse(argc, argv);
   } catch (const CLI::Success& done) {  // --help, --version
-    return fathom::finish(app.exit(done));
+    return fathom::finish(program.exit(done));
+  } catch (const CLI::ExcludesError& error) {
+    for (const KnownVerb& verb : verbs) {
+      if (const std::string both = verb.file.excluded(); !both.empty()) {
+        return fathom::wrong_usage(both);
+      }
+    }
+    return fathom::wrong_usage(error.what());
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "fathom: usage: %s; see fathom --help\n", error.what());
-    return 2;
+    return fathom::wrong_usage(fathom::usage_message(error, program, words) +
+                               "; see fathom --help");
   }
-  const auto configured = fathom::apply_config_file(*app.get_subcommands().front());
-  if (!configured) {
-    std::fprintf(stderr, "fathom: usage: --config: %s\n", configured.error().message.c_str());
-    return 2;
-  }
-  for (const auto& verb : verbs) {
-    if (app.got_subcommand(verb->name())) return fathom::finish(verb->run());
+  for (const KnownVerb& verb : verbs) {
+    if (!verb.options->parsed()) continue;
+    const fathom::Result<void> settled = verb.file.apply();
+    if (!settled) return fathom::wrong_usage(settled.error().message);
+    return fathom::finish(verb.verb->run());
   }
   return 2;
+}
+
+}  // namespace
+
+// What the standard library raises is want of memory, in all but bugs: one line, not an abort.
+int main(int argc, char** argv) {
+  fathom::report_memory_faults();
+  try {
+    return run_verb(argc, argv);
+  } catch (const std::bad_alloc&) {
+    return fathom::fail(fathom::exhausted("memory: wanted more than the system gives"));
+  } catch (const std::system_error& error) {  // of files and threads
+    return fathom::fail(fathom::io_error(error.what()));
+  } catch (const std::exception& error) {
+    return fathom::fail(fathom::invalid(std::string("internal error: ") + error.what()));
+  }
 }

@@ -22,7 +22,8 @@ class PromptVerb final : public Verb {
   const char* help() const override { return "Render a chat request, or read a model's output"; }
 
   void add_options(CLI::App& app) override {
-    app.add_option("FILE", file_, "An OpenAI-style JSON request (default: standard input)");
+    source_ = app.add_option("FILE,-f,--file", file_,
+                             "An OpenAI-style JSON request (default: standard input)");
     app.add_option("-m,--model", model_, "Model folder (default: the model in models/)");
     app.add_flag("--parse", parse_, "Read model output; print content, reasoning and tool calls");
     app.add_flag("--no-think", no_think_, "With --parse: the output has no reasoning");
@@ -36,16 +37,22 @@ class PromptVerb final : public Verb {
   }
 
  private:
+  Result<std::string> input() const {
+    return source_->count() == 0 ? read_standard_input(kMaxInputBytes)
+                                 : read_text(file_, kMaxInputBytes);
+  }
+
   Result<void> render() {
     FATHOM_ASSIGN_OR_RETURN(const std::string path, model_path(model_));
-    FATHOM_ASSIGN_OR_RETURN(const std::string body, read_input(file_, kMaxInputBytes));
+    FATHOM_ASSIGN_OR_RETURN(const std::string body, input());
     FATHOM_ASSIGN_OR_RETURN(const ConfigFile config, read_config(path + "/config.json"));
     FATHOM_ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::load(path + "/tokenizer.json"));
     FATHOM_ASSIGN_OR_RETURN(const ChatTemplate chat,
                             ChatTemplate::load(path, config.config.model_type));
     const Result<ChatRequest> request = parse_chat_request(body);
     if (!request) {
-      return invalid((file_.empty() ? "standard input" : file_) + ": " + request.error().message);
+      return invalid((source_->count() == 0 ? "standard input" : file_) + ": " +
+                     request.error().message);
     }
     FATHOM_ASSIGN_OR_RETURN(const RenderedPrompt prompt, chat.render(*request));
     if (json_) {
@@ -59,7 +66,7 @@ class PromptVerb final : public Verb {
   }
 
   Result<void> read_output() {
-    FATHOM_ASSIGN_OR_RETURN(const std::string text, read_input(file_, kMaxInputBytes));
+    FATHOM_ASSIGN_OR_RETURN(const std::string text, input());
     const OutputStart start = no_think_ ? OutputStart::kContent : OutputStart::kReasoning;
     const ParsedOutput output = parse_output(text, {.start = start, .tools = tools_});
     json::array calls;
@@ -87,6 +94,7 @@ class PromptVerb final : public Verb {
   }
 
   std::string file_;
+  const CLI::Option* source_ = nullptr;
   std::string model_;
   bool parse_ = false;
   bool no_think_ = false;

@@ -5,6 +5,7 @@
 #include "apps/common.h"
 #include "apps/generation_flags.h"
 #include "apps/input.h"
+#include "apps/numbers.h"
 #include "apps/progress.h"
 #include "apps/verb.h"
 #include "base/clock.h"
@@ -23,14 +24,19 @@ class RunVerb final : public Verb {
   const char* help() const override { return "Complete a prompt"; }
 
   void add_options(CLI::App& app) override {
-    auto* source = app.add_option_group("prompt", "One of (default: standard input)");
-    source->add_option("-p,--prompt", text_, "Prompt text");
-    source->add_option("-f,--file", file_, "Read the prompt from a file");
-    source->add_option("--ids", ids_, "Token ids")->delimiter(',');
-    source->require_option(0, 1);
+    CLI::Option* text = app.add_option("-p,--prompt", text_, "Prompt text");
+    CLI::Option* file = app.add_option(
+        "-f,--file", file_, "Read the prompt from a file or pipe (default: standard input)");
+    file->excludes(text);
+    ids_option_ = app.add_option("--ids", id_list_, "Token ids, with commas between")
+                      ->check(list_of_ids())
+                      ->excludes(text)
+                      ->excludes(file);
+    text_option_ = text;
+    file_option_ = file;
     app.add_flag("--chat", chat_, "Apply the chat template: the prompt is a user's message");
     app.add_option("--effort", effort_, "Reasoning effort with --chat; 0: no reasoning")
-        ->check(CLI::Range(0, 100))
+        ->check(whole_number(0, 100))
         ->capture_default_str();
     generation_.add_to(app);
     flags_.add_to(app);
@@ -43,12 +49,18 @@ class RunVerb final : public Verb {
   }
 
  private:
+  bool has_ids() const { return ids_option_->count() > 0; }
+
+  // An empty text is a prompt too.
+  Result<std::string> input() const {
+    if (has_ids() || text_option_->count() > 0) return text_;
+    if (file_option_->count() > 0) return read_text(file_, kMaxPromptBytes);
+    return read_standard_input(kMaxPromptBytes);
+  }
+
   Result<void> complete() {
-    std::string text = text_;
-    if (ids_.empty() && text.empty()) {
-      FATHOM_ASSIGN_OR_RETURN(text, read_input(file_, kMaxPromptBytes));
-    }
-    FATHOM_ASSIGN_OR_RETURN(Session session, open_session(flags_, output_, ids_.empty(), {}));
+    FATHOM_ASSIGN_OR_RETURN(const std::string text, input());
+    FATHOM_ASSIGN_OR_RETURN(Session session, open_session(flags_, output_, !has_ids(), {}));
     const Tokenizer* tokenizer = session.loaded.tokenizer ? &*session.loaded.tokenizer : nullptr;
     FATHOM_ASSIGN_OR_RETURN(Sequence sequence, session.runner->open());
     FATHOM_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, prompt_ids(session, text));
@@ -96,7 +108,7 @@ class RunVerb final : public Verb {
 
   // A raw prompt begins as every text does in training: with BOS.
   Result<std::vector<int32_t>> prompt_ids(const Session& session, const std::string& text) const {
-    if (!ids_.empty()) return ids_;
+    if (has_ids()) return parse_ids(id_list_);
     if (chat_) {
       return chat_ids(session.loaded, chat_request(text));
     }
@@ -145,7 +157,10 @@ class RunVerb final : public Verb {
   GenerationFlags generation_;
   std::string text_;
   std::string file_;
-  std::vector<int32_t> ids_;
+  std::string id_list_;
+  const CLI::Option* text_option_ = nullptr;
+  const CLI::Option* file_option_ = nullptr;
+  const CLI::Option* ids_option_ = nullptr;
   bool chat_ = false;
   ParsedOutput parsed_;  // with --chat
   int effort_ = kEffortHigh;

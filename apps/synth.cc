@@ -2,8 +2,10 @@
 #include <iostream>
 
 #include "apps/common.h"
+#include "apps/numbers.h"
 #include "apps/plan_flag.h"
 #include "apps/progress.h"
+#include "apps/signals.h"
 #include "apps/verb.h"
 #include "checkpoint/fingerprint.h"
 #include "model/inventory.h"
@@ -26,35 +28,41 @@ class SynthVerb final : public Verb {
     app.add_option("-o,--out", folder_, "Folder to write; may hold no *.safetensors yet")
         ->required();
     app.add_option("--seed", seed_, "The same plan and seed give the same bytes")
+        ->check(any_seed())
         ->capture_default_str();
     app.add_option("--max-shard", max_shard_bytes_, "Bytes of a file at most (K, M, G)")
-        ->transform(CLI::AsSizeValue(false))
-        ->check(CLI::Range(int64_t{1} << 16, int64_t{1} << 50))
+        ->transform(size_number(int64_t{1} << 16, int64_t{1} << 50))
         ->capture_default_str();
     app.add_option("--threads", n_threads_, "CPU threads, 0: one for each hardware thread")
-        ->check(CLI::Range(0, 4096))
+        ->check(whole_number(0, 4096))
         ->capture_default_str();
     output_.add_to(app);
   }
 
   int run() override {
-    const Result<ModelConfig> config = plan_from(plan_name_);
-    if (!config) return fail(config.error());
-    Result<ThreadPool> pool = ThreadPool::make(n_threads_);
-    if (!pool) return fail(pool.error());
-    ProgressLine line(output_.show_progress(), "synth", "bytes");
-    SynthOptions options = {.seed = seed_, .max_shard_bytes = max_shard_bytes_};
-    options.progress = [&](int64_t done, int64_t total) { line.update(done, total); };
-    const Result<void> written = write_random_model(folder_, *config, options, *pool);
-    line.clear();
-    if (!written) return fail(written.error());
-    const Result<Checkpoint> checkpoint = Checkpoint::open(folder_);
-    if (!checkpoint) return fail(checkpoint.error());
-    report(*checkpoint, to_hex(cached_fingerprint(*checkpoint, *pool)));
-    return 0;
+    const StopSignals stop;
+    const Result<void> done = write();
+    return StopSignals::finish(done ? 0 : fail(done.error()));
   }
 
  private:
+  Result<void> write() {
+    FATHOM_ASSIGN_OR_RETURN(const ModelConfig config, plan_from(plan_name_));
+    FATHOM_ASSIGN_OR_RETURN(ThreadPool pool, ThreadPool::make(n_threads_));
+    ProgressLine line(output_.show_progress(), "synth", "bytes");
+    SynthOptions options = {.seed = seed_, .max_shard_bytes = max_shard_bytes_};
+    options.progress = [&](int64_t done, int64_t total) {
+      line.update(done, total);
+      return !StopSignals::requested();
+    };
+    const Result<void> written = write_random_model(folder_, config, options, pool);
+    line.clear();
+    FATHOM_RETURN_IF_ERROR(written);
+    FATHOM_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(folder_));
+    report(checkpoint, to_hex(cached_fingerprint(checkpoint, pool)));
+    return {};
+  }
+
   void report(const Checkpoint& checkpoint, const std::string& fingerprint) const {
     const int64_t bytes = checkpoint.payload_bytes();
     const auto n_tensors = static_cast<int64_t>(checkpoint.tensors().size());

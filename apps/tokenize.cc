@@ -3,6 +3,7 @@
 
 #include "apps/common.h"
 #include "apps/input.h"
+#include "apps/numbers.h"
 #include "apps/verb.h"
 
 namespace fathom {
@@ -13,15 +14,23 @@ namespace json = boost::json;
 constexpr uint64_t kMaxInputBytes = uint64_t{1} << 30;
 
 Result<std::vector<TokenId>> ids_of(const json::value& value) {
-  boost::system::error_code code;
   if (!value.is_array()) return invalid("ids: wanted an array of integers, found another value");
   std::vector<TokenId> ids;
   for (const json::value& entry : value.get_array()) {
-    const auto id = entry.is_number() ? entry.to_number<int32_t>(code) : 0;
-    if (!entry.is_number() || code) return invalid("ids: wanted integers, found another value");
-    ids.push_back(id);
+    const int64_t* id = entry.if_int64();
+    if (id == nullptr || *id < INT32_MIN || *id > INT32_MAX) {
+      return invalid("ids: wanted integers, found " + shown_value(json::serialize(entry)));
+    }
+    ids.push_back(static_cast<TokenId>(*id));
   }
   return ids;
+}
+
+// The object of a line with one member more. The rest stays as it was written: a number that no
+// double holds is data too.
+std::string with_member(const std::string& line, const char* name, const json::value& value) {
+  const size_t end = line.rfind('}');
+  return line.substr(0, end) + ",\"" + name + "\":" + json::serialize(value) + "}";
 }
 
 class TokenizeVerb final : public Verb {
@@ -31,13 +40,24 @@ class TokenizeVerb final : public Verb {
 
   void add_options(CLI::App& app) override {
     app.add_option("-m,--model", model_, "Model folder (default: the model in models/)");
-    app.add_option("-p,--prompt", text_, "Text, or ids separated by commas with --decode");
-    app.add_option("-f,--file", file_, "Read the text from a file (default: standard input)");
-    app.add_flag("--decode", decode_, "Ids to text");
+    CLI::Option* text =
+        app.add_option("-p,--prompt", text_, "Text, or with --decode ids with commas between");
+    CLI::Option* file = app.add_option(
+        "-f,--file", file_, "Read the text from a file or pipe (default: standard input)");
+    file->excludes(text);
+    CLI::Option* decode = app.add_flag("--decode", decode_, "Ids to text");
     app.add_flag("--plain", plain_, "Leave added tokens unmatched");
-    app.add_flag("--json", json_, "Print one JSON object");
-    app.add_flag("--jsonl", jsonl_,
-                 "A JSON line with `text` or `ids` in, the same line with the other added out");
+    CLI::Option* json = app.add_flag("--json", json_, "Print one JSON object");
+    app.add_flag(
+           "--jsonl", jsonl_,
+           "A JSON line with `text` or `ids` in, the same line with the other added out; from "
+           "standard input")
+        ->excludes(text)
+        ->excludes(file)
+        ->excludes(decode)
+        ->excludes(json);
+    text_option_ = text;
+    file_option_ = file;
   }
 
   int run() override {
@@ -54,8 +74,9 @@ class TokenizeVerb final : public Verb {
   }
 
   Result<std::string> input() const {
-    if (!text_.empty()) return text_;
-    return read_input(file_, kMaxInputBytes);
+    if (text_option_->count() > 0) return text_;
+    if (file_option_->count() > 0) return read_text(file_, kMaxInputBytes);
+    return read_standard_input(kMaxInputBytes);
   }
 
   Result<std::vector<TokenId>> encode(std::string_view text) const {
@@ -84,11 +105,12 @@ class TokenizeVerb final : public Verb {
     return {};
   }
 
+  // What `tokenize` says of an empty text is nothing, and decodes to it.
   static Result<std::vector<TokenId>> parse_list(const std::string& text) {
-    boost::system::error_code code;
-    const json::value value = json::parse("[" + text + "]", code);
-    if (code) return invalid("ids: wanted integers separated by commas, found " + code.message());
-    return ids_of(value);
+    if (text.find_first_not_of(" \t\r\n") == std::string::npos) return std::vector<TokenId>();
+    auto ids = parse_ids(text);
+    if (!ids) return invalid("ids: " + ids.error().message);
+    return ids;
   }
 
   Result<void> run_lines() {
@@ -104,24 +126,29 @@ class TokenizeVerb final : public Verb {
 
   Result<void> run_line(const std::string& line) {
     boost::system::error_code code;
-    json::value value = json::parse(line, code);
-    if (code || !value.is_object()) return invalid("wanted a JSON object, found another text");
-    json::object& object = value.get_object();
-    if (const json::value* text = object.if_contains("text"); text != nullptr) {
+    const json::value value = json::parse(line, code);
+    if (code) return invalid("wanted a JSON object, found: " + code.message());
+    if (!value.is_object()) return invalid("wanted a JSON object, found another value");
+    const json::value* text = value.get_object().if_contains("text");
+    const json::value* ids = value.get_object().if_contains("ids");
+    if ((text == nullptr) == (ids == nullptr)) {
+      return invalid(std::string("wanted `text` or `ids`, found ") + (text ? "both" : "neither"));
+    }
+    if (text != nullptr) {
       if (!text->is_string()) return invalid("text: wanted a string, found another value");
       FATHOM_ASSIGN_OR_RETURN(const std::vector<TokenId> encoded, encode(text->get_string()));
-      object["ids"] = json::value_from(encoded);
-    } else if (const json::value* ids = object.if_contains("ids"); ids != nullptr) {
+      std::cout << with_member(line, "ids", json::value_from(encoded));
+    } else {
       FATHOM_ASSIGN_OR_RETURN(const std::vector<TokenId> list, ids_of(*ids));
       FATHOM_ASSIGN_OR_RETURN(const std::string decoded, tokenizer_->decode(list));
-      object["text"] = decoded;
-    } else {
-      return invalid("wanted `text` or `ids`, found neither");
+      std::cout << with_member(line, "text", json::value(decoded));
     }
-    print_json(value);
+    std::cout << "\n" << std::flush;
     return {};
   }
 
+  const CLI::Option* text_option_ = nullptr;
+  const CLI::Option* file_option_ = nullptr;
   std::string model_;
   std::string text_;
   std::string file_;

@@ -10,21 +10,27 @@ namespace fathom {
 namespace {
 
 // The first of several, and how to see all of them.
-Result<void> none_of(const std::vector<std::string>& problems, const char* verb) {
+Result<void> none_of(const std::vector<std::string>& problems) {
   if (problems.empty()) return {};
   std::string message = problems.front();
   if (problems.size() > 1) {
-    message += " (and " + std::to_string(problems.size() - 1) + " more; `" + verb + "` lists them)";
+    message += " (and " + std::to_string(problems.size() - 1) + " more; `fathom check` lists them)";
   }
   return invalid(message);
 }
 
-Result<void> check_weights(const Checkpoint& checkpoint, const ModelConfig& config,
-                           const LoadOptions& options) {
-  FATHOM_RETURN_IF_ERROR(none_of(checkpoint.compare(expected_tensors(config)), "fathom check"));
-  if (checkpoint.payload_bytes() > kLookedAtBytes) return {};
-  ThreadPool pool(options.n_threads);
-  return none_of(find_bad_codes(checkpoint, pool, options.progress), "fathom check --deep");
+// Weights that are not what the configuration asks for, else those with bad codes.
+Result<std::vector<std::string>> weight_problems(const Checkpoint& checkpoint,
+                                                 const ModelConfig& config,
+                                                 const LoadOptions& options) {
+  std::vector<std::string> problems = checkpoint.compare(expected_tensors(config));
+  const bool looks = options.all_weights || checkpoint.payload_bytes() <= kLookedAtBytes;
+  if (!looks) return problems;
+  FATHOM_ASSIGN_OR_RETURN(ThreadPool pool, ThreadPool::make(options.n_threads));
+  for (std::string& problem : find_bad_codes(checkpoint, pool, options.progress)) {
+    problems.push_back(std::move(problem));
+  }
+  return problems;
 }
 
 Result<std::optional<Tokenizer>> load_tokenizer(const std::string& folder,
@@ -59,13 +65,33 @@ Result<std::vector<int32_t>> token_map_of(const std::optional<Tokenizer>& tokeni
 
 }  // namespace
 
+Result<std::vector<std::string>> model_problems(const std::string& path,
+                                                const LoadOptions& options) {
+  FATHOM_ASSIGN_OR_RETURN(const ConfigFile file, read_config(path + "/config.json"));
+  FATHOM_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(path));
+  FATHOM_ASSIGN_OR_RETURN(std::vector<std::string> problems,
+                          weight_problems(checkpoint, file.config, options));
+  const auto tokenizer = load_tokenizer(path, file.config, options.need_tokenizer);
+  if (!tokenizer) {
+    problems.push_back(tokenizer.error().message);
+  } else if (const auto map = token_map_of(*tokenizer, file.config.text_config); !map) {
+    problems.push_back(map.error().message);
+  } else if (problems.empty()) {
+    const Result<Model> model = Model::make(file.config, checkpoint, *map, {});
+    if (!model) problems.push_back(model.error().message);
+  }
+  return problems;
+}
+
 Result<LoadedModel> load_model(const std::string& path, const LoadOptions& options) {
   LoadedModel loaded = {.path = path};
   FATHOM_ASSIGN_OR_RETURN(ConfigFile file, read_config(path + "/config.json"));
   loaded.warnings = std::move(file.warnings);
   FATHOM_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open(path));
   loaded.checkpoint = std::make_unique<Checkpoint>(std::move(checkpoint));
-  FATHOM_RETURN_IF_ERROR(check_weights(*loaded.checkpoint, file.config, options));
+  FATHOM_ASSIGN_OR_RETURN(const std::vector<std::string> problems,
+                          weight_problems(*loaded.checkpoint, file.config, options));
+  FATHOM_RETURN_IF_ERROR(none_of(problems));
   FATHOM_ASSIGN_OR_RETURN(loaded.tokenizer,
                           load_tokenizer(path, file.config, options.need_tokenizer));
   FATHOM_ASSIGN_OR_RETURN(std::vector<int32_t> token_map,

@@ -21,6 +21,7 @@ struct LoadOptions {
   int n_threads = 0;  // that look at the weights; 0: one for each hardware thread
   // May be null; called now and then with bytes of weights.
   std::function<void(int64_t done, int64_t all)> progress = {};
+  bool all_weights = false;  // looked at, whatever their size
 };
 
 // Weights of at most so many bytes are looked at when they are loaded; of larger ones `fathom check
@@ -35,6 +36,11 @@ struct LoadedModel {
   std::optional<Tokenizer> tokenizer;
   std::vector<std::string> warnings;  // unknown configuration keys
 };
+
+// What stands against loading the folder, one line each; empty: load_model loads it. An error where
+// its configuration or its files cannot be read at all.
+Result<std::vector<std::string>> model_problems(const std::string& path,
+                                                const LoadOptions& options);
 
 // Refuses a checkpoint that is not, tensor for tensor, what the configuration expects, and weights
 // with NaN or infinite values; the message names the first problem and counts the others.

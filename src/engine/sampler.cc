@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -15,10 +16,15 @@
 namespace fathom {
 namespace {
 
-Result<void> in_range(const char* name, double value, double low, double high) {
-  if (value >= low && value <= high) return {};  // false for NaN
-  return invalid(std::string(name) + ": wanted " + std::to_string(low) + " to " +
-                 std::to_string(high) + ", found " + std::to_string(value));
+std::string show(double value) {
+  char digits[32];
+  return {digits, std::to_chars(digits, digits + sizeof(digits), value).ptr};
+}
+
+Result<void> in_range(const char* name, double value, ValueRange range) {
+  if (value >= range.low && value <= range.high) return {};  // false for NaN
+  return invalid(std::string(name) + ": wanted " + show(range.low) + " to " + show(range.high) +
+                 ", found " + show(value));
 }
 
 // A NaN has no place in an order of candidates, an infinity none in a sum of weights.
@@ -106,13 +112,14 @@ int32_t draw(const std::vector<Candidate>& candidates, uint64_t position,
 }  // namespace
 
 Result<void> validate(const SamplingOptions& options) {
-  FATHOM_RETURN_IF_ERROR(in_range("temperature", options.temperature, 0, 100));
-  FATHOM_RETURN_IF_ERROR(in_range("top_p", options.top_p, 0, 1));
-  FATHOM_RETURN_IF_ERROR(in_range("min_p", options.min_p, 0, 1));
-  FATHOM_RETURN_IF_ERROR(in_range("repetition_penalty", options.repetition_penalty, 0.01, 100));
-  FATHOM_RETURN_IF_ERROR(in_range("presence_penalty", options.presence_penalty, -100, 100));
-  FATHOM_RETURN_IF_ERROR(in_range("frequency_penalty", options.frequency_penalty, -100, 100));
-  return in_range("top_k", static_cast<double>(options.top_k), 0, 1e9);
+  FATHOM_RETURN_IF_ERROR(in_range("temperature", options.temperature, kTemperatureRange));
+  FATHOM_RETURN_IF_ERROR(in_range("top_p", options.top_p, kShareRange));
+  FATHOM_RETURN_IF_ERROR(in_range("min_p", options.min_p, kShareRange));
+  FATHOM_RETURN_IF_ERROR(
+      in_range("repetition_penalty", options.repetition_penalty, kRepetitionRange));
+  FATHOM_RETURN_IF_ERROR(in_range("presence_penalty", options.presence_penalty, kPenaltyRange));
+  FATHOM_RETURN_IF_ERROR(in_range("frequency_penalty", options.frequency_penalty, kPenaltyRange));
+  return in_range("top_k", static_cast<double>(options.top_k), kTopKRange);
 }
 
 Result<int32_t> sample(std::span<const float> logits, std::span<const int32_t> tokens,

@@ -25,6 +25,16 @@ struct SamplingOptions {
   uint64_t seed = 0;
 };
 
+struct ValueRange {
+  double low = 0;
+  double high = 0;
+};
+inline constexpr ValueRange kTemperatureRange = {0, 100};
+inline constexpr ValueRange kShareRange = {0, 1};  // of top_p and min_p
+inline constexpr ValueRange kTopKRange = {0, 1e9};
+inline constexpr ValueRange kRepetitionRange = {0.01, 100};
+inline constexpr ValueRange kPenaltyRange = {-100, 100};  // of presence and frequency
+
 // Refuses values outside their ranges, by name.
 Result<void> validate(const SamplingOptions& options);
 

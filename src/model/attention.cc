@@ -83,17 +83,18 @@ void Model::select(const LayerPlan& plan, const Step& step, Ops& ops, Workspace&
   ops.linear({.out = q, .x = first(ws.qr, n_rows), .w = w.wq_b});
   ops.linear({.out = weights, .x = first(ws.x, n_rows), .w = w.weights_proj});
   ops.show("attn.index_wproj", weights);
-  ops.index_select({.topk = first(ws.topk, n_rows),
-                    .pool_out = plan.pool == PoolUse::kSource ? pool : Tensor{},
-                    .pool_in = plan.pool == PoolUse::kRestricted ? pool : Tensor{},
-                    .q = q,
-                    .weights = weights,
-                    .keys = step.kv(kv_spec_.stream(KvRole::kIndex, plan.kv_source)),
-                    .rope = first(plan.yarn ? ws.rope_yarn : ws.rope_plain, n_rows),
-                    .rows = &step.rows(),
-                    .n_heads = text.index_n_heads,
-                    .block_size = text.candidate_block_size,
-                    .scores = options_.index_scores});
+  IndexSelectArgs args = {.topk = first(ws.topk, n_rows),
+                          .pool_out = plan.pool == PoolUse::kSource ? pool : Tensor{},
+                          .pool_in = plan.pool == PoolUse::kRestricted ? pool : Tensor{},
+                          .q = q,
+                          .weights = weights,
+                          .keys = step.kv(kv_spec_.stream(KvRole::kIndex, plan.kv_source)),
+                          .rope = first(plan.yarn ? ws.rope_yarn : ws.rope_plain, n_rows),
+                          .rows = &step.rows(),
+                          .n_heads = text.index_n_heads,
+                          .scores = options_.index_scores};
+  if (plan.pool != PoolUse::kNone) args.block_size = text.candidate_block_size;
+  ops.index_select(args);
 }
 
 }  // namespace fathom

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "model/config.h"
 #include "model/config_fields.h"
+#include "text/quote.h"
 
 namespace fathom {
 namespace {
@@ -22,11 +23,18 @@ constexpr size_t kFoundTextMax = 60;
 
 // The offending value as one short line.
 std::string found_text(const json::value& value) {
+  if (value.is_string()) return quote(std::string_view(value.get_string()));
   std::string text = json::serialize(value);
   std::replace_if(
       text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
   if (text.size() > kFoundTextMax) text = text.substr(0, kFoundTextMax) + "...";
   return text;
+}
+
+// A key as it is, quoted only where it is not fit for a line.
+std::string found_key(std::string_view key) {
+  const std::string shown = quote(key);
+  return shown.substr(1, shown.size() - 2) == key ? std::string(key) : shown;
 }
 
 // Reads fields of one JSON object; keeps the first error.
@@ -80,8 +88,7 @@ class Reader {
   void warn_unknown() {
     for (const auto& [key, value] : object_) {
       if (known_.contains(key)) continue;
-      std::string shown = found_text(json::value(key));
-      file_.warnings.push_back(prefix_ + shown.substr(1, shown.size() - 2) + ": unknown key");
+      file_.warnings.push_back(prefix_ + found_key(std::string_view(key)) + ": unknown key");
     }
   }
 

@@ -129,6 +129,33 @@ TEST(Config, AModelTypeIsComparedWhole) {
             "c.json: model_type: wanted \"deepseek_v41\", found \"deepseek_v4\"");
 }
 
+TEST(Config, TextOfAFileIsShownOnOneShortLine) {
+  const std::string json = config_to_json(plan("t12"));
+  EXPECT_EQ(error_of(replaced(json, "\"deepseek_v41\"", "\"\\u001b[31mx\\n\"")),
+            "c.json: model_type: wanted \"deepseek_v41\", found \"\\x1B[31mx\\x0A\"");
+  const std::string much = "\"" + std::string(900'000, 'x') + "\"";
+  for (const char* key : {"\"deepseek_v41\"", "\"silu\"", "\"fp8\"", "128"}) {
+    EXPECT_LT(error_of(replaced(json, key, much)).size(), 250u) << key;
+  }
+  const auto unknown =
+      parse_config(replaced(json, "\"vocab_size\"", much + ": 1, \"vocab_size\""), "");
+  ASSERT_TRUE(unknown);
+  EXPECT_LT(unknown->warnings.at(0).size(), 250u);
+}
+
+// Keys that decide nothing without a pool may be absent with it.
+TEST(Config, AModelWithoutACandidatePoolNeedsNoneOfItsKeys) {
+  std::string json = config_to_json(plan("t12"));
+  for (const char* line :
+       {"    \"candidate_source_layer_id\": 6,\n", "    \"candidate_topk_blocks\": 4,\n",
+        "    \"candidate_block_size\": 4,\n"}) {
+    json = replaced(json, line, "");
+  }
+  const Result<ConfigFile> file = parse_config(json, "c.json");
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_EQ(file->config.text_config.candidate_source_layer_id, -1);
+}
+
 struct Damage {
   const char* key;  // must stand in the message
   std::function<void(ModelConfig&)> apply;
@@ -173,6 +200,19 @@ TEST(Config, ImpossiblePlansAreRefusedByName) {
        }},
       {"candidate_source_layer_id", [](auto& c) { c.text_config.candidate_source_layer_id = 7; }},
       {"candidate_source_layer_id", [](auto& c) { c.text_config.candidate_source_layer_id = 4; }},
+      {"candidate_source_layer_id", [](auto& c) { c.text_config.candidate_source_layer_id = -5; }},
+      {"candidate_topk_blocks", [](auto& c) { c.text_config.candidate_topk_blocks = 0; }},
+      {"candidate_block_size", [](auto& c) { c.text_config.candidate_block_size = 0; }},
+      {"candidate_topk_blocks",
+       [](auto& c) {
+         c.text_config.candidate_source_layer_id = -1;
+         c.text_config.candidate_topk_blocks = -5;
+       }},
+      {"candidate_block_size",
+       [](auto& c) {
+         c.text_config.candidate_source_layer_id = -1;
+         c.text_config.candidate_block_size = -1;
+       }},
       {"index_topk", [](auto& c) { c.text_config.index_topk = 14; }},
       {"engram_num_embeddings", [](auto& c) { c.text_config.engram_num_embeddings[1] = 835; }},
       {"engram_num_embeddings", [](auto& c) { c.text_config.engram_num_embeddings.pop_back(); }},

@@ -7,13 +7,14 @@
 #include "model/config.h"
 #include "model/engram_hash.h"
 #include "model/layer_plan.h"
+#include "text/quote.h"
 
 namespace fathom {
 namespace {
 
 std::string show(int64_t value) { return std::to_string(value); }
 std::string show(bool value) { return value ? "true" : "false"; }
-std::string show(const std::string& value) { return "\"" + value + "\""; }
+std::string show(const std::string& value) { return quote(value); }
 std::string show(double value) {
   char digits[32];
   return {digits, std::to_chars(digits, digits + sizeof(digits), value).ptr};
@@ -203,10 +204,13 @@ class Validator {
   void pool() {
     const int64_t source = text_.candidate_source_layer_id;
     const std::string key = "text_config.candidate_source_layer_id";
+    require(source >= -1, key, "an index source or null", source);
+    // Without a pool the sizes decide nothing and may be absent, which reads as 0.
+    const int64_t low = source < 0 ? 0 : 1;
+    range("text_config.candidate_topk_blocks", text_.candidate_topk_blocks, low, 1 << 20);
+    range("text_config.candidate_block_size", text_.candidate_block_size, low, 1 << 12);
     if (source < 0) return;
     require(has(text_.index_source_layer_ids, source), key, "an index source", source);
-    range("text_config.candidate_topk_blocks", text_.candidate_topk_blocks, 1, 1 << 20);
-    range("text_config.candidate_block_size", text_.candidate_block_size, 1, 1 << 12);
     if (!error_.empty()) return;
     for (const int64_t id : text_.index_source_layer_ids) {
       if (id <= source) continue;

@@ -295,7 +295,7 @@ Result<void> write_random_model(const std::string& folder, const ModelConfig& co
   FATHOM_ASSIGN_OR_RETURN(CheckpointWriter writer,
                           CheckpointWriter::create(folder, tensors, options.max_shard_bytes));
   const std::vector<Piece> pieces = cut(tensors);
-  constexpr int64_t kBatch = 256;  // pieces between two calls of progress
+  constexpr int64_t kBatch = 64;  // pieces between two calls of progress
   FirstError first_error;
   int64_t done = 0;
   for (int64_t at = 0; at < static_cast<int64_t>(pieces.size()) && !first_error.any();
@@ -313,7 +313,9 @@ Result<void> write_random_model(const std::string& folder, const ModelConfig& co
       }
     });
     for (const Piece& piece : batch) done += piece.bytes;
-    if (options.progress) options.progress(done, total);
+    if (options.progress && !options.progress(done, total)) {
+      return Error{ErrorCode::kCancelled, folder + ": stopped; what was written is removed"};
+    }
   }
   FATHOM_RETURN_IF_ERROR(first_error.result());
   FATHOM_RETURN_IF_ERROR(writer.finish());

@@ -46,8 +46,9 @@ class RandomWeights {
 struct SynthOptions {
   uint64_t seed = 0;
   int64_t max_shard_bytes = int64_t{2} << 30;
-  // Called now and then from the calling thread, with payload bytes.
-  std::function<void(int64_t done, int64_t total)> progress;
+  // Called now and then from the calling thread, with payload bytes; false stops: kCancelled, and
+  // nothing stays.
+  std::function<bool(int64_t done, int64_t total)> progress;
 };
 
 // Writes config.json, shards and index into a folder that holds no *.safetensors yet.

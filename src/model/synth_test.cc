@@ -109,6 +109,20 @@ TEST_F(Synth, MatricesHaveTheirGain) {
   EXPECT_NEAR(gain("layers.1.engram.wkv", 192), 1.0, 0.12);
 }
 
+TEST_F(Synth, OneThatIsStoppedLeavesNothing) {
+  ThreadPool pool(2);
+  const std::string path = (folder_ / "a").string();
+  SynthOptions options = {.max_shard_bytes = 1 << 18};
+  options.progress = [&](int64_t, int64_t) {
+    EXPECT_TRUE(std::filesystem::exists(path));
+    return false;
+  };
+  const auto stopped = write_random_model(path, config_, options, pool);
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().code, ErrorCode::kCancelled);
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
 TEST_F(Synth, AFolderWithAModelIsLeftAlone) {
   made("a", 1, 1, 1 << 30);
   ThreadPool pool(1);

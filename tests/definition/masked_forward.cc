@@ -258,7 +258,7 @@ class MaskedForward {
                          .rope = rope_row(layer, i),
                          .rows = &row,
                          .n_heads = text_.index_n_heads,
-                         .block_size = text_.candidate_block_size});
+                         .block_size = std::max<int64_t>(1, text_.candidate_block_size)});
     }
   }
 

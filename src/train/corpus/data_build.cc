@@ -125,14 +125,18 @@ class Builder {
       filler_texts.push_back(text);
       bytes += static_cast<int64_t>(text.size());
     }
-    const Filler filler(tokenizer_, filler_texts);
+    FATHOM_ASSIGN_OR_RETURN(
+        const Filler filler,
+        Filler::make(tokenizer_, filler_texts, options_.corpus_dir + ": prose of the recipe"));
     for (int length : kRecallLengths) {
       // One token more than the context: inputs are the first, targets the last `length` of them.
       Shard shard{
           "recall_" + std::to_string(length), "recall", Split::kTrain, 0, length + 1, {}, {}};
       for (uint64_t i = 0; static_cast<int64_t>(shard.ids.size()) < options_.recall_tokens; ++i) {
         const uint64_t seed = (options_.seed << 40) + (static_cast<uint64_t>(length) << 24) + i;
-        append_row(recall_row(tokenizer_, filler, length + 1, seed), shard);
+        FATHOM_ASSIGN_OR_RETURN(const TokenRow row,
+                                recall_row(tokenizer_, filler, length + 1, seed));
+        append_row(row, shard);
       }
       FATHOM_RETURN_IF_ERROR(finish(std::move(shard)));
     }

@@ -1,5 +1,6 @@
 #include "train/corpus/data_cli.h"
 
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -19,6 +20,19 @@ Result<std::string> wanted(const Flags& flags, const std::string& name) {
   const auto found = flags.find(name);
   if (found == flags.end()) return invalid("--" + name + ": wanted a value, found none");
   return found->second;
+}
+
+Result<int64_t> number_flag(const Flags& flags, const std::string& name, int64_t otherwise) {
+  const auto found = flags.find(name);
+  if (found == flags.end()) return otherwise;
+  const std::string& text = found->second;
+  int64_t value = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (code != std::errc() || end != text.data() + text.size() || value < 0) {
+    return invalid("--" + name + ": wanted a whole number, found " +
+                   (text.empty() ? "none" : text));
+  }
+  return value;
 }
 
 Result<void> corpus_job(const Flags& flags) {
@@ -71,9 +85,12 @@ Result<void> tokenizer_job(const Flags& flags) {
   options.patterns = small_model_patterns();
   options.head_tokens = small_model_head_tokens();
   options.tail_tokens = small_model_tail_tokens();
-  if (const auto found = flags.find("vocab"); found != flags.end()) {
-    options.vocab_size = std::atoi(found->second.c_str());
+  FATHOM_ASSIGN_OR_RETURN(const int64_t vocab_size,
+                          number_flag(flags, "vocab", options.vocab_size));
+  if (vocab_size > 65'536) {
+    return invalid("--vocab: wanted at most 65536, found " + std::to_string(vocab_size));
   }
+  options.vocab_size = static_cast<int>(vocab_size);
   FATHOM_ASSIGN_OR_RETURN(BpeTrainer trainer, BpeTrainer::create(std::move(options)));
   int64_t bytes = 0;
   FATHOM_RETURN_IF_ERROR(for_each_sampled(recipe, dir, [&](const std::string& text) {
@@ -92,17 +109,6 @@ Result<void> tokenizer_job(const Flags& flags) {
   std::printf("{\"sample_bytes\": %lld, \"merges\": %zu, \"vocab\": %d}\n",
               static_cast<long long>(bytes), model.merges.size(), model.options.vocab_size);
   return {};
-}
-
-Result<int64_t> number_flag(const Flags& flags, const std::string& name, int64_t otherwise) {
-  const auto found = flags.find(name);
-  if (found == flags.end()) return otherwise;
-  char* end = nullptr;
-  const long long value = std::strtoll(found->second.c_str(), &end, 10);
-  if (*end != 0 || end == found->second.c_str() || value < 0) {
-    return invalid("--" + name + ": wanted a whole number, found " + found->second);
-  }
-  return value;
 }
 
 Result<void> shards_job(const Flags& flags) {

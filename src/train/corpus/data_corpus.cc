@@ -242,6 +242,10 @@ Result<std::vector<SourceText>> build_corpus(const std::vector<SourceSpec>& reci
 
 Result<std::string> read_maybe_gzip(const std::string& path) {
   if (!path.ends_with(".gz")) return read_file(path, kMaxRawBytes);
+  std::error_code code;  // of a file that is not there, of which gzopen tells
+  if (fs::exists(path, code) && !fs::is_regular_file(path, code)) {
+    return invalid(path + ": expected a regular file");
+  }
   gzFile file = gzopen(path.c_str(), "rb");
   if (file == nullptr) return io_error(path + ": wanted a readable file, found none");
   std::string out;
@@ -250,8 +254,8 @@ Result<std::string> read_maybe_gzip(const std::string& path) {
   while ((count = gzread(file, buffer, sizeof buffer)) > 0 && out.size() < (16u << 20)) {
     out.append(buffer, static_cast<size_t>(count));
   }
-  gzclose(file);
-  if (count < 0) return invalid(path + ": wanted a gzip file, found damaged bytes");
+  const bool whole = gzclose(file) == Z_OK;
+  if (count < 0 || !whole) return invalid(path + ": wanted a gzip file, found damaged bytes");
   return out;
 }
 

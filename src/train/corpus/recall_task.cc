@@ -169,14 +169,14 @@ struct Weave {
 };
 
 // Puts the items in order into filler so that the row has exactly n_tokens; gaps are at line ends.
-TokenRow weave(const Filler& filler, SynthRng& rng, const Weave& plan) {
+Result<TokenRow> weave(const Filler& filler, SynthRng& rng, const Weave& plan) {
   const std::vector<TokenRow>& items = plan.items;
   const int64_t reserved = plan.reserved;
   int64_t fixed = 0;
   for (const TokenRow& item : items) fixed += static_cast<int64_t>(item.ids.size());
   const int64_t space = plan.n_tokens - fixed;
   FATHOM_CHECK(space >= 0);
-  const std::vector<TokenId> text = filler.cut(space, rng);
+  FATHOM_ASSIGN_OR_RETURN(const std::vector<TokenId> text, filler.cut(space, rng));
   std::vector<int64_t> stops{0};  // where an item may stand
   for (int64_t i = 0; i < space; ++i) {
     if (filler.ends_line(text[static_cast<size_t>(i)]) && i + 1 + reserved <= space) {
@@ -235,30 +235,40 @@ bool key_is_held_out(std::string_view key) {
 
 bool number_is_held_out(int64_t number) { return mix(static_cast<uint64_t>(number)) % 8 == 0; }
 
-Filler::Filler(const Tokenizer& tokenizer, const std::vector<std::string>& documents) {
-  line_end_.resize(static_cast<size_t>(tokenizer.vocab_size()));
+Result<Filler> Filler::make(const Tokenizer& tokenizer, const std::vector<std::string>& documents,
+                            std::string where) {
+  Filler filler;
+  filler.where_ = std::move(where);
+  filler.line_end_.resize(static_cast<size_t>(tokenizer.vocab_size()));
   for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
     const std::string_view bytes = tokenizer.token_bytes(id);
-    line_end_[static_cast<size_t>(id)] = !tokenizer.is_added(id) && bytes.ends_with('\n');
+    filler.line_end_[static_cast<size_t>(id)] = !tokenizer.is_added(id) && bytes.ends_with('\n');
   }
   for (const std::string& document : documents) {
-    const std::vector<TokenId> ids = *tokenizer.encode(document, AddedTokens::kIgnore);
-    ids_.insert(ids_.end(), ids.begin(), ids.end());
+    FATHOM_ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
+                            tokenizer.encode(document, AddedTokens::kIgnore));
+    filler.ids_.insert(filler.ids_.end(), ids.begin(), ids.end());
   }
-  for (size_t i = 0; i < ids_.size(); ++i) {
-    if (ends_line(ids_[i])) line_ends_.push_back(static_cast<int64_t>(i) + 1);
+  for (size_t i = 0; i < filler.ids_.size(); ++i) {
+    if (filler.ends_line(filler.ids_[i])) filler.line_ends_.push_back(static_cast<int64_t>(i) + 1);
   }
-  FATHOM_CHECK(!line_ends_.empty());
+  if (!filler.line_ends_.empty()) return filler;
+  return invalid(filler.where_ + ": wanted text with lines, found " +
+                 std::to_string(filler.tokens()) + " tokens, none of which ends one");
 }
 
-std::vector<TokenId> Filler::cut(int64_t count, SynthRng& rng) const {
+Result<std::vector<TokenId>> Filler::cut(int64_t count, SynthRng& rng) const {
   const auto first = std::lower_bound(line_ends_.begin(), line_ends_.end(), count);
-  FATHOM_CHECK(first != line_ends_.end());
+  if (first == line_ends_.end()) {
+    return invalid(where_ + ": wanted at least " + std::to_string(count) +
+                   " tokens up to the end of a line, found " + std::to_string(line_ends_.back()));
+  }
   const int64_t end = first[rng.below(line_ends_.end() - first)];
-  return {ids_.begin() + (end - count), ids_.begin() + end};
+  return std::vector<TokenId>(ids_.begin() + (end - count), ids_.begin() + end);
 }
 
-TokenRow recall_row(const Tokenizer& tokenizer, const Filler& filler, int n_tokens, uint64_t seed) {
+Result<TokenRow> recall_row(const Tokenizer& tokenizer, const Filler& filler, int n_tokens,
+                            uint64_t seed) {
   FATHOM_CHECK(n_tokens >= 200);
   SynthRng rng(seed * 2 + 1);
   const Writer writer(tokenizer);
@@ -319,7 +329,8 @@ Result<NeedleCase> needle_case(const Tokenizer& tokenizer, const Filler& filler,
                    std::to_string(needed) + " tokens of prompt, found " +
                    std::to_string(prompt_tokens));
   }
-  const TokenRow row = weave(filler, rng, {items, 1, prompt_tokens, reserved});
+  FATHOM_ASSIGN_OR_RETURN(const TokenRow row,
+                          weave(filler, rng, {items, 1, prompt_tokens, reserved}));
   result.prompt = row.ids;
   const auto found =
       std::search(row.ids.begin(), row.ids.end(), items[asked].ids.begin(), items[asked].ids.end());

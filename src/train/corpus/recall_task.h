@@ -26,18 +26,23 @@ bool number_is_held_out(int64_t number);
 // Real text as one run of tokens, from which pieces that end with a line are cut.
 class Filler {
  public:
-  // Joins the documents; they need at least a few thousand tokens in all.
-  Filler(const Tokenizer& tokenizer, const std::vector<std::string>& documents);
+  // Joins the documents, of which `where` tells in messages. kInvalid where no token ends a line.
+  static Result<Filler> make(const Tokenizer& tokenizer, const std::vector<std::string>& documents,
+                             std::string where);
 
   int64_t tokens() const { return static_cast<int64_t>(ids_.size()); }
 
-  // `count` consecutive tokens from a random place; the last one ends a line.
-  std::vector<TokenId> cut(int64_t count, SynthRng& rng) const;
+  // `count` consecutive tokens from a random place; the last one ends a line. kInvalid where the
+  // text is too short for that.
+  Result<std::vector<TokenId>> cut(int64_t count, SynthRng& rng) const;
 
   // Whether a token ends a line.
   bool ends_line(TokenId id) const { return line_end_[static_cast<size_t>(id)]; }
 
  private:
+  Filler() = default;
+
+  std::string where_;
   std::vector<TokenId> ids_;
   std::vector<bool> line_end_;      // by token id
   std::vector<int64_t> line_ends_;  // positions after a token that ends a line
@@ -52,8 +57,9 @@ inline constexpr uint8_t kTextWeight = 1;
 inline constexpr uint8_t kAnswerWeight = 3;  // an answer; the first value of a fact has weight 0
 
 // A training row of exactly n_tokens (at least 200): 2 to 20 facts as prose, code constants or JSON
-// records, one or two questions a fact, filler between them.
-TokenRow recall_row(const Tokenizer& tokenizer, const Filler& filler, int n_tokens, uint64_t seed);
+// records, one or two questions a fact, filler between them. kInvalid where the filler is shorter.
+Result<TokenRow> recall_row(const Tokenizer& tokenizer, const Filler& filler, int n_tokens,
+                            uint64_t seed);
 
 struct NeedleOptions {
   int context_tokens = 512;  // of the prompt with the answer
@@ -70,7 +76,7 @@ struct NeedleCase {
   int64_t fact_position = 0;
 };
 
-// kInvalid where the facts do not fit into context_tokens.
+// kInvalid where the facts do not fit into context_tokens, or the filler does not fill them.
 Result<NeedleCase> needle_case(const Tokenizer& tokenizer, const Filler& filler,
                                const NeedleOptions& options);
 

@@ -11,7 +11,9 @@ namespace {
 
 class RecallTest : public testing::Test {
  protected:
-  RecallTest() : tokenizer_(toy_tokenizer()), filler_(tokenizer_, documents()) {}
+  RecallTest()
+      : tokenizer_(toy_tokenizer()),
+        filler_(Filler::make(tokenizer_, documents(), "toy").value()) {}
 
   static std::vector<std::string> documents() {
     std::vector<std::string> texts;
@@ -41,6 +43,10 @@ class RecallTest : public testing::Test {
     return std::move(*tokenizer);
   }
 
+  TokenRow row_of(int length, uint64_t seed) const {
+    return recall_row(tokenizer_, filler_, length, seed).value();
+  }
+
   std::string text_of(const std::vector<TokenId>& ids) const {
     return *tokenizer_.decode_bytes(ids);
   }
@@ -52,14 +58,13 @@ class RecallTest : public testing::Test {
 TEST_F(RecallTest, RowsHaveTheExactLengthAndFollowTheSeed) {
   for (int length : {200, 513, 1025, 2049}) {
     for (uint64_t seed = 0; seed < 50; ++seed) {
-      const TokenRow row = recall_row(tokenizer_, filler_, length, seed);
+      const TokenRow row = row_of(length, seed);
       ASSERT_EQ(row.ids.size(), static_cast<size_t>(length));
       ASSERT_EQ(row.weights.size(), row.ids.size());
-      ASSERT_EQ(row.ids, recall_row(tokenizer_, filler_, length, seed).ids);
+      ASSERT_EQ(row.ids, row_of(length, seed).ids);
     }
   }
-  EXPECT_NE(recall_row(tokenizer_, filler_, 513, 1).ids,
-            recall_row(tokenizer_, filler_, 513, 2).ids);
+  EXPECT_NE(row_of(513, 1).ids, row_of(513, 2).ids);
 }
 
 // Runs of one weight, as text.
@@ -75,7 +80,7 @@ std::vector<std::string> runs(const Tokenizer& tokenizer, const TokenRow& row, u
 
 TEST_F(RecallTest, EveryAnswerWasStatedBefore) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
-    const TokenRow row = recall_row(tokenizer_, filler_, 1025, seed);
+    const TokenRow row = row_of(1025, seed);
     const std::vector<std::string> answers = runs(tokenizer_, row, kAnswerWeight);
     ASSERT_FALSE(answers.empty());
     std::set<std::string> stated;
@@ -99,7 +104,7 @@ TEST_F(RecallTest, EveryAnswerWasStatedBefore) {
 TEST_F(RecallTest, TrainingNeverUsesHeldOutNumbersOrKeys) {
   int numbers = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
-    const TokenRow row = recall_row(tokenizer_, filler_, 1025, seed);
+    const TokenRow row = row_of(1025, seed);
     for (const std::string& value : runs(tokenizer_, row, kAnswerWeight)) {
       if (value.find_first_not_of("0123456789") != std::string::npos) continue;
       EXPECT_FALSE(number_is_held_out(std::stoll(value)));
@@ -141,6 +146,23 @@ TEST_F(RecallTest, NeedlesAreHeldOutAndFarFromTheAnswer) {
   const NeedleCase again = needle_case(tokenizer_, filler_, {1024, 8, 3}).value();
   EXPECT_EQ(again.prompt, needle_case(tokenizer_, filler_, {1024, 8, 3}).value().prompt);
   EXPECT_FALSE(needle_case(tokenizer_, filler_, {64, 8, 3}));
+}
+
+TEST_F(RecallTest, FillerThatIsTooShortIsRefusedByName) {
+  const Result<Filler> lineless = Filler::make(tokenizer_, {"one line without an end"}, "h/a.gz");
+  ASSERT_FALSE(lineless);
+  EXPECT_TRUE(lineless.error().message.starts_with("h/a.gz: wanted text with lines, found "))
+      << lineless.error().message;
+  EXPECT_FALSE(Filler::make(tokenizer_, {}, "h/a.gz"));
+
+  const Filler few = Filler::make(tokenizer_, {"two\nlines\nand more"}, "h/b.gz").value();
+  const Result<NeedleCase> needle = needle_case(tokenizer_, few, {1024, 1, 0});
+  ASSERT_FALSE(needle);
+  EXPECT_TRUE(needle.error().message.starts_with("h/b.gz: wanted at least "));
+  EXPECT_NE(needle.error().message.find(" tokens up to the end of a line, found "),
+            std::string::npos)
+      << needle.error().message;
+  EXPECT_FALSE(recall_row(tokenizer_, few, 200, 0));
 }
 
 }  // namespace

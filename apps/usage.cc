@@ -1,0 +1,70 @@
+#include "apps/usage.h"
+
+#include <CLI/CLI.hpp>
+
+#include "apps/numbers.h"
+
+namespace fathom {
+namespace {
+
+// "-n" where that was typed, although the option is called --max-tokens.
+std::string typed_name(const CLI::Option& option, const std::vector<std::string>& words) {
+  for (const std::string& name : option.get_snames()) {
+    for (const std::string& word : words) {
+      if (word.size() > 1 && word[0] == '-' && word.substr(1, name.size()) == name) {
+        return "-" + name;
+      }
+    }
+  }
+  return option.get_name();
+}
+
+// The option that was given more often than it takes values.
+const CLI::Option* repeated(const CLI::App& verb) {
+  for (const CLI::Option* option : verb.get_options()) {
+    const int most = option->get_items_expected_max();
+    if (most > 0 && static_cast<int>(option->count()) > most) return option;
+  }
+  return nullptr;
+}
+
+std::string in_own_words(const CLI::ParseError& error, const CLI::Option& option,
+                         const std::vector<std::string>& words) {
+  const std::string name = typed_name(option, words);
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
+    return name + ": wanted a value, found none";
+  }
+  return name + std::string(error.what()).substr(option.get_name().size());
+}
+
+}  // namespace
+
+std::string usage_message(const CLI::ParseError& error, CLI::App& program,
+                          const std::vector<std::string>& words) {
+  const auto parsed = program.get_subcommands();
+  if (parsed.empty() && dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+    return unknown_verb(program, words.empty() ? "nothing" : words.front());
+  }
+  if (parsed.empty()) return error.what();
+  const CLI::App& verb = *parsed.front();
+  const std::string text = error.what();
+  const CLI::Option* option = repeated(verb);
+  if (text.find("At Most") != std::string::npos && option != nullptr) {
+    return typed_name(*option, words) + ": wanted it once, found it " +
+           std::to_string(option->count()) + " times";
+  }
+  for (const CLI::Option* option : verb.get_options()) {
+    if (text.starts_with(option->get_name() + ":")) return in_own_words(error, *option, words);
+  }
+  return text;
+}
+
+std::string unknown_verb(const CLI::App& program, const std::string& word) {
+  std::string known;
+  for (const CLI::App* verb : program.get_subcommands(std::function<bool(const CLI::App*)>())) {
+    known += (known.empty() ? "" : ", ") + verb->get_name();
+  }
+  return "verb: wanted one of " + known + ", found " + shown_value(word);
+}
+
+}  // namespace fathom
