@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -71,6 +72,10 @@ Outcome run_program(const Invocation& invocation) {
     ::dup2(out[1], 1);
     ::dup2(err[1], 2);
     if (invocation.closed_input) ::close(0);
+    if (invocation.address_bytes > 0) {
+      const rlimit limit = {invocation.address_bytes, invocation.address_bytes};
+      ::setrlimit(RLIMIT_AS, &limit);
+    }
     if (!invocation.output_path.empty()) {
       ::dup2(::open(invocation.output_path.c_str(), O_WRONLY | O_CLOEXEC), 1);
     }
@@ -82,6 +87,7 @@ Outcome run_program(const Invocation& invocation) {
   // Inputs of these tests are smaller than a pipe holds.
   if (::write(in[1], invocation.input.data(), invocation.input.size()) < 0) std::abort();
   ::close(in[1]);
+  if (invocation.meanwhile) invocation.meanwhile(child);
   Outcome outcome;
   collect(out, err, outcome, child);
   ::close(out[0]);

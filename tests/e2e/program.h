@@ -2,6 +2,9 @@
 
 // Runs the built program as a person does, and keeps what it said.
 
+#include <sys/types.h>
+
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -10,9 +13,11 @@ namespace fathom {
 
 struct Invocation {
   std::vector<std::string> args;
-  std::string input;             // on standard input, from a pipe
-  bool closed_input = false;     // standard input is not open at all
-  std::string output_path = {};  // standard output; empty: kept
+  std::string input;                          // on standard input, from a pipe
+  bool closed_input = false;                  // standard input is not open at all
+  std::string output_path = {};               // standard output; empty: kept
+  uint64_t address_bytes = 0;                 // limit of its address space; 0: none
+  std::function<void(pid_t)> meanwhile = {};  // called when it runs
 };
 
 struct Outcome {

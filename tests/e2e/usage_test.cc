@@ -1,0 +1,258 @@
+// Goal: wrong usage is one line with what was wanted and what was found, exit status 2, before any
+// work; a setting of a file is as good as a flag. Method: the built program.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "program.h"
+
+namespace fathom {
+namespace {
+
+using Words = std::vector<std::string>;
+
+const std::string kT12 = std::string(FATHOM_SOURCE_DIR) + "/tests/golden/t12";
+const std::string kModel = std::string(FATHOM_SOURCE_DIR) + "/models/fathom-34m";
+
+struct Use {
+  Words args;
+  Words parts;  // of the line
+};
+
+void expect_usage(const Outcome& outcome, const Words& parts) {
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_TRUE(outcome.err.starts_with("fathom: usage: ")) << outcome.err;
+  EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
+  for (const std::string& part : parts) {
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << part << " in " << outcome.err;
+  }
+}
+
+void expect_all_usage(const std::vector<Use>& uses) {
+  for (const Use& use : uses) {
+    SCOPED_TRACE(use.args.empty() ? "no verb" : use.args[0] + " " + use.args.back());
+    expect_usage(run_program({.args = use.args}), use.parts);
+  }
+}
+
+TEST(Usage, WrongFlagsAreNamed) {
+  expect_all_usage({
+      {{}, {"verb: wanted one of run, chat, ", "bench", "found nothing"}},
+      {{"frob"}, {"verb: wanted one of run, chat, tokenize, ", "found frob"}},
+      {{"--frob"}, {"found --frob"}},
+      {{"fr\x1b[1mob\n"}, {"found \"fr\\x1B[1mob\\x0A\""}},
+      {{"run", "--frob"}, {"--frob"}},
+      {{"run", "-p", "a", "-f", "b"}, {"wanted one of --", "found both"}},
+      {{"run", "-p", "a", "--ids", "1"}, {"wanted one of --", "found both"}},
+      {{"run", "-p", "a", "-n"}, {"-n: wanted a value, found none"}},
+      {{"run", "-p", "a", "-n", "1", "-n", "2"}, {"-n: wanted it once, found it 2 times"}},
+      {{"run", "-p", "a", "-m", "x", "-m", "y"}, {"-m: wanted it once, found it 2 times"}},
+      {{"run", "-p", "a", "--mode", "fast"}, {"--mode", "fast"}},
+      {{"run", "-p", "a", "--backend", "abacus"}, {"--backend", "abacus"}},
+      {{"run", "-p", "a", "--index-scores", "fp8"}, {"--index-scores", "fp8"}},
+      {{"run", "-p", "a", "--config", "/no/such.toml"}, {"/no/such.toml: cannot open"}},
+      {{"tokenize", "--frob"}, {"--frob"}},
+      {{"tokenize", "-p", "a", "-f", "/nonexist"}, {"wanted one of --", "found both"}},
+      {{"tokenize", "--jsonl", "-p", "a"}, {"wanted one of --", "found both"}},
+      {{"tokenize", "--jsonl", "-f", "a"}, {"wanted one of --", "found both"}},
+      {{"tokenize", "--jsonl", "--json"}, {"wanted one of --", "found both"}},
+      {{"tokenize", "--jsonl", "--decode"}, {"wanted one of --", "found both"}},
+      {{"prompt", "--frob"}, {"--frob"}},
+      {{"inspect", "--frob"}, {"--frob"}},
+      {{"inspect", "--plan", "t99"}, {"--plan", "t99"}},
+      {{"inspect", "-m", kT12, "--plan", "t12"}, {"wanted one of --", "found both"}},
+      {{"synth", "--plan", "t12"}, {"--out: wanted a value on the command line or in the file"}},
+      {{"synth", "-o", "x"}, {"--plan: wanted a value"}},
+      {{"check", "--frob"}, {"--frob"}},
+      {{"check", kT12, "-m", kT12}, {"wanted one of", "found both"}},
+      {{"eval", "--suite", "frob"}, {"frob"}},
+      {{"bench", "--suite", "frob"}, {"frob"}},
+      {{"bench", "-m", kT12, "--plan", "t12"}, {"wanted one of --", "found both"}},
+  });
+}
+
+// Only decimal digits are a number: other notations and slips are never read as something else.
+TEST(Usage, NumbersAreReadStrictly) {
+  for (const char* ids :
+       {"", "1,,2", "1,2,", ",1", "0x10", "010", "+5", "1 2", "abc", "1.5", "99999999999"}) {
+    SCOPED_TRACE(ids);
+    expect_usage(run_program({.args = {"run", "-m", kT12, "--ids", ids, "-n", "1"}}),
+                 {"--ids: wanted token ids with commas between, found "});
+  }
+  for (const char* seed : {"", "-1", "99999999999999999999999", "0x1", "01", "1e3", " 1"}) {
+    SCOPED_TRACE(seed);
+    const Words parts = {"--seed: wanted 0 to 18446744073709551615, found "};
+    expect_usage(run_program({.args = {"run", "--ids", "1", "--seed", seed}}), parts);
+    expect_usage(run_program({.args = {"synth", "--plan", "t12", "-o", "x", "--seed", seed}}),
+                 parts);
+  }
+  const Words run = {"run", "-m", kT12, "--ids", "1"};
+  const auto with = [&](const char* flag, const char* value) {
+    Words args = run;
+    args.push_back(flag);
+    args.push_back(value);
+    return args;
+  };
+  expect_all_usage({
+      {with("-n", "-3"), {"-n: wanted 0 to 1099511627776, found -3"}},
+      {with("--max-tokens", "x"), {"--max-tokens: wanted 0 to ", "found x"}},
+      {with("--threads", "-1"), {"--threads: wanted 0 to 4096, found -1"}},
+      {with("--threads", "0x2"), {"--threads: wanted 0 to 4096, found 0x2"}},
+      {with("--context", "0"), {"--context: wanted 1 to ", "found 0"}},
+      {with("--context", "12Q"), {"--context: wanted 1 to ", "found 12Q"}},
+      {with("--context", "9999999999999T"), {"--context: wanted 1 to ", "found 9999999999999T"}},
+      {with("--effort", "101"), {"--effort: wanted 0 to 100, found 101"}},
+      {with("--temperature", ""), {"--temperature: wanted 0 to 100, found nothing"}},
+      {with("--temperature", "1e300"), {"--temperature: wanted 0 to 100, found 1e300"}},
+      {with("--temperature", "inf"), {"--temperature: wanted 0 to 100, found inf"}},
+      {with("--top-p", "2"), {"--top-p: wanted 0 to 1, found 2"}},
+      {with("--top-p", "nan"), {"--top-p: wanted 0 to 1, found nan"}},
+      {with("--top-k", "-1"), {"--top-k: wanted 0 to 1000000000, found -1"}},
+      {with("--min-p", "1,5"), {"--min-p: wanted 0 to 1, found 1,5"}},
+      {with("--repetition-penalty", "0"), {"--repetition-penalty: wanted 0.01 to 100, found 0"}},
+      {{"chat", "--effort", "0"}, {"--effort: wanted 1 to 100, found 0"}},
+      {{"synth", "--plan", "t12", "-o", "x", "--max-shard", "1"}, {"--max-shard: wanted 65536 to"}},
+      {{"eval", "--window", "1"}, {"--window: wanted 2 to 1048576, found 1"}},
+      {{"bench", "--steps", "0"}, {"--steps: wanted 1 to 1048576, found 0"}},
+  });
+}
+
+TEST(Usage, WhatIsGivenEmptyIsNotReadFromStandardInput) {
+  const std::string typed = "this must not be read";
+  const Outcome ids = run_program({.args = {"tokenize", "-m", kModel, "-p", ""}, .input = typed});
+  EXPECT_EQ(ids.status, 0) << ids.err;
+  EXPECT_EQ(ids.out, "\n");
+  const Outcome text =
+      run_program({.args = {"run", "-m", kModel, "-p", "", "-n", "1", "--json"}, .input = typed});
+  EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_NE(text.out.find("\"prompt_tokens\":1,"), std::string::npos) << text.out;
+  const Outcome file =
+      run_program({.args = {"run", "-m", kModel, "-f", "", "-n", "1"}, .input = typed});
+  EXPECT_EQ(file.status, 1);
+  EXPECT_EQ(file.err, "fathom: \"\": cannot open: No such file or directory\n");
+}
+
+// Rows of the table of docs/cli.md: what stands there is there, and nothing else.
+TEST(Usage, ThePageOfTheCommandLineSaysWhatThereIs) {
+  std::ifstream page(std::string(FATHOM_SOURCE_DIR) + "/docs/cli.md");
+  const std::string listed = run_program({.args = {"frob"}}).err;
+  std::string verbs;
+  const std::regex row(R"(^\| `(\w+)` \|[^|]*\|([^|]*)\|)");
+  const std::regex flag(R"(--[a-z][a-z-]*|`-[a-z])");
+  for (std::string line; std::getline(page, line);) {
+    std::smatch match;
+    if (!std::regex_search(line, match, row)) continue;
+    const std::string verb = match[1];
+    verbs += (verbs.empty() ? "" : ", ") + verb;
+    const std::string help = run_program({.args = {verb, "--help"}}).out;
+    const std::string options = match[2];
+    for (auto it = std::sregex_iterator(options.begin(), options.end(), flag);
+         it != std::sregex_iterator(); ++it) {
+      std::string name = it->str();
+      if (name[0] == '`') name.erase(0, 1);
+      EXPECT_NE(help.find(name), std::string::npos) << verb << " " << name;
+    }
+  }
+  EXPECT_FALSE(verbs.empty());
+  const auto sorted = [](std::string text) {
+    std::set<std::string> words;
+    std::istringstream stream(text);
+    for (std::string word; std::getline(stream, word, ' ');) {
+      words.insert(word.substr(0, word.find(',')));
+    }
+    return words;
+  };
+  const size_t begin = listed.find("one of ") + 7;
+  EXPECT_EQ(sorted(verbs), sorted(listed.substr(begin, listed.find(", found") - begin)));
+}
+
+class ConfigFileTest : public testing::Test {
+ protected:
+  ConfigFileTest()
+      : path_(testing::TempDir() + "/fathom_config_" + std::to_string(::getpid()) + ".toml") {}
+  ~ConfigFileTest() override { std::filesystem::remove(path_); }
+
+  Outcome with(const std::string& text, Words args) const {
+    std::ofstream(path_) << text;
+    args.push_back("--config");
+    args.push_back(path_);
+    return run_program({.args = args});
+  }
+
+  const std::string path_;
+};
+
+TEST_F(ConfigFileTest, WhatIsNoTomlOrNoSettingIsRefused) {
+  const Words run = {"run", "-m", kT12, "--ids", "1", "-n", "1"};
+  const std::vector<std::pair<std::string, std::string>> files = {
+      {"threads=[1,2\n", "line "},
+      {"=\n", "line 1: wanted TOML, found: "},
+      {"threads=1\n]\n", "line 2: wanted TOML, found: "},
+      {"threads=1\nthreads=2\n", "line 2: wanted TOML, found: "},
+      {"threads=1\n[rnu]\nthreads=9\n", "line 2: wanted a section named as a verb, found \"rnu\""},
+      {"threds=1\n", "line 1: wanted a flag of run, found \"threds\""},
+      {"[run]\n\nthreds=1\n", "line 3: wanted a flag of run, found \"threds\""},
+      {"[bench]\nthreds=1\n", "line 2: wanted a flag of bench, found \"threds\""},
+      {"[run.deeper]\nthreads=1\n", "wanted a flag of run, found \"deeper\""},
+      {"config=\"x\"\n", "wanted a flag of run, found \"config\""},
+      {"threads=\"x\"\n", "line 1: --threads: wanted 0 to 4096, found x"},
+      {"threads=true\n", "line 1: threads: wanted a string, a number"},
+      {"threads=[1,2]\n", "line 1: threads: wanted one value, found 2"},
+      {"n=1\nmax-tokens=2\n", "wanted --max-tokens once, found it twice"},
+      {"json=\"yes\"\n", "line 1: json: wanted true or false"},
+      {"seed=-1\n", "line 1: --seed: wanted 0 to 18446744073709551615, found -1"},
+  };
+  for (const auto& [text, part] : files) {
+    SCOPED_TRACE(text);
+    expect_usage(with(text, run), {path_ + ": ", part});
+  }
+}
+
+TEST_F(ConfigFileTest, ItGivesWhatTheCommandLineDoesNot) {
+  const Words run = {"run", "-m", kT12};
+  const Outcome plain =
+      run_program({.args = {"run", "-m", kT12, "--ids", "1,2", "-n", "3", "--json"}});
+  ASSERT_EQ(plain.status, 0) << plain.err;
+  const auto ids = [](const Outcome& outcome) {
+    return outcome.out.substr(0, outcome.out.find("\"finish_reason\""));
+  };
+  for (const char* text :
+       {"ids=\"1,2\"\nmax-tokens=3\njson=true\n",
+        "max-tokens=7\n[run]\nids=\"1,2\"\nn=3\njson=true\n[bench]\nsteps=1\n",
+        "# a comment\n\"ids\"='1,2' # another\nmax-tokens = 3\njson = true\nquiet = false\n"}) {
+    SCOPED_TRACE(text);
+    const Outcome outcome = with(text, run);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_EQ(ids(outcome), ids(plain));
+  }
+  // The command line wins, also over what it excludes.
+  const Outcome wins = with("max-tokens=9\nprompt=\"x\"\n",
+                            {"run", "-m", kT12, "--ids", "1,2", "-n", "3", "--json"});
+  EXPECT_EQ(wins.status, 0) << wins.err;
+  EXPECT_EQ(ids(wins), ids(plain));
+  const Outcome model = with("plan=\"released\"\n", {"inspect", "-m", kT12, "--json"});
+  EXPECT_NE(model.out.find("\"parameters\":3986200,"), std::string::npos) << model.out;
+  expect_usage(with("prompt=\"x\"\nids=\"1\"\n", run), {"wanted one of --", "found both"});
+}
+
+TEST_F(ConfigFileTest, ItGivesRequiredFlagsAndPositions) {
+  const std::string folder = path_ + ".model";
+  const Outcome made = with("plan=\"t12\"\nout=\"" + folder + "\"\n", {"synth"});
+  EXPECT_EQ(made.status, 0) << made.err;
+  const Outcome looked = with("model=\"" + folder + "\"\n", {"inspect"});
+  EXPECT_EQ(looked.status, 0) << looked.err;
+  EXPECT_TRUE(looked.out.starts_with(folder + "\n")) << looked.out;
+  const Outcome checked = with("[check]\nmodel=\"" + folder + "\"\n", {"check"});
+  EXPECT_EQ(checked.status, 0) << checked.err;
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace fathom
