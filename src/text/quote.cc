@@ -1,10 +1,19 @@
 #include "text/quote.h"
 
-#include <fmt/format.h>
-
 #include "text/utf8.h"
 
 namespace fathom {
+namespace {
+
+// By hand: rooms that quote need not link a library for it.
+void append_code(std::string* out, unsigned char byte) {
+  constexpr char kDigits[] = "0123456789ABCDEF";
+  *out += "\\x";
+  *out += kDigits[byte >> 4];
+  *out += kDigits[byte & 15];
+}
+
+}  // namespace
 
 std::string quote(std::string_view text) {
   constexpr size_t kShownBytes = 64;
@@ -18,12 +27,12 @@ std::string quote(std::string_view text) {
     if (shown) {
       out += bytes;
     } else {
-      for (const char c : bytes) out += fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
+      for (const char c : bytes) append_code(&out, static_cast<unsigned char>(c));
     }
     pos += step.length;
   }
   out += '"';
-  if (pos < text.size()) out += fmt::format("... ({} bytes)", text.size());
+  if (pos < text.size()) out += "... (" + std::to_string(text.size()) + " bytes)";
   return out;
 }
 
