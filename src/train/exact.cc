@@ -1,20 +1,20 @@
 // The exact numerics of the definition: what the training form folds away or reorders.
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numbers>
 
 #include "base/check.h"
+#include "train/canonical.h"
+#include "train/canonical_rows.h"
 #include "train/model.h"
 #include "train/quant.h"
 
 namespace fathom::train {
 
 namespace {
-
-constexpr int64_t kSlots = 64;  // attention walks its list in blocks of this many slots
-constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 // [T, slots] ids of the true entries of a mask, ascending, -1 at the end.
 Tensor slots_of(const Tensor& mask, int64_t slots) {
@@ -29,36 +29,37 @@ Tensor slots_of(const Tensor& mask, int64_t slots) {
   return at::where(sorted.lt(count), sorted, at::full_like(sorted, -1));
 }
 
-struct Walk {
-  Tensor top, sum, acc;  // running maximum, denominator, numerator
-
-  void block(const Tensor& q, const Tensor& rows, const Tensor& there, double scale) {
-    Tensor scores = at::matmul(q, rows.transpose(1, 2)) * static_cast<float>(scale);  // [T, H, s]
-    scores = scores.masked_fill(there.logical_not().unsqueeze(1), kNever);
-    const Tensor next = at::maximum(top, scores.amax(2, true));
-    const Tensor p = (scores - next).exp();
-    const Tensor keep = (top - next).exp();
-    sum = sum * keep + p.sum(2, true);
-    acc = acc * keep + at::matmul(p.to(at::kBFloat16).to(at::kFloat), rows);
-    top = next;
-  }
-};
-
+// One sequence: q [t, H, d], rows [.., d], slots [t, n].
 Tensor attend_one(const Tensor& q, const Tensor& rows, const Tensor& slots, const Tensor& sink,
                   double scale) {
-  const int64_t t = q.size(0);
+  const Tensor queries = widen(q).contiguous();
+  const Tensor vectors = rows.contiguous();
+  const Tensor list = slots.contiguous();
+  const Tensor sinks = sink.contiguous();
+  Tensor out = at::empty_like(queries);
   const int64_t heads = q.size(1);
-  const auto options = rows.options();
-  Walk walk{at::full({t, heads, 1}, -1e30F, options), at::zeros({t, heads, 1}, options),
-            at::zeros({t, heads, q.size(2)}, options)};
-  for (int64_t at = 0; at < slots.size(1); at += kSlots) {
-    const Tensor part = slots.narrow(1, at, std::min(kSlots, slots.size(1) - at));
-    const Tensor flat = part.clamp_min(0).reshape({-1});
-    const Tensor picked = rows.index_select(0, flat).view({t, part.size(1), rows.size(1)});
-    walk.block(q, picked, part.ge(0), scale);
-  }
-  const Tensor sum = walk.sum + (sink.view({1, heads, 1}) - walk.top).exp();
-  return (walk.acc / sum).to(at::kBFloat16);
+  const int64_t width = q.size(2);
+  FATHOM_CHECK(width % rows::kBlock == 0);
+  const int64_t n = list.size(1);
+  const rows::Attend first{out.mutable_data_ptr<float>(),
+                           queries.const_data_ptr<float>(),
+                           vectors.const_data_ptr<float>(),
+                           list.const_data_ptr<int64_t>(),
+                           n,
+                           sinks.const_data_ptr<float>(),
+                           heads,
+                           width,
+                           static_cast<float>(scale)};
+  at::parallel_for(0, q.size(0), 4, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      rows::Attend one = first;
+      one.out += t * heads * width;
+      one.q += t * heads * width;
+      one.slots += t * n;
+      rows::attend(one);
+    }
+  });
+  return out.to(at::kBFloat16);
 }
 
 }  // namespace
@@ -85,50 +86,31 @@ Tensor attend_exact(const Tensor& q, const Tensor& kv, const ExactKeys& global, 
   return at::cat(outs);
 }
 
-Selection select_bf16(const Tensor& q, const Tensor& k, const Tensor& weights, const Tensor& pool,
-                      const SelectShape& shape) {
-  const int64_t t = shape.length;
-  const int64_t batch = q.size(0) / t;
-  const int64_t entries = k.size(0) / batch;
-  const auto rounded = [](const Tensor& v) { return v.to(at::kBFloat16).to(at::kFloat); };
-  const Tensor keys = widen(k).view({batch, 1, entries, k.size(1)});
-  const Tensor rows = widen(q).view({batch, t, q.size(1), q.size(2)});
-  const Tensor dots = rounded(at::matmul(rows, keys.transpose(2, 3))).relu();
-  const Tensor each = rounded(dots * widen(weights).view({batch, t, -1, 1}));
-  Tensor scores = rounded(each.sum(2));
-  const Tensor hidden = visible_mask(t, entries, shape.ratio, q.device()).logical_not();
-  scores = scores.masked_fill(hidden, kNever);
-  Selection out;
-  if (shape.pool_blocks > 0) {
-    std::vector<Tensor> pools;
-    for (int64_t i = 0; i < batch; ++i) {
-      pools.push_back(pool_mask(scores[i], shape));
-    }
-    out.pool = at::cat(pools);
-  }
-  if (pool.defined()) {
-    scores = scores.masked_fill(pool.view({batch, t, entries}).logical_not(), kNever);
-  }
-  out.entries = top_mask(scores, shape.top).view({batch * t, entries});
-  return out;
+// Output of expert `e` [n, D] for A8 rows `in`; wt [n, 1], undefined for the shared expert.
+Tensor Model::expert(const Tensor& in, const Tensor& wt, int64_t e) const {
+  const auto limit = static_cast<float>(config_.swiglu_limit);
+  const Tensor w13 = weight("ffn.w13");
+  const Tensor gate = widen(words_->apply_weight(in, w13[0][e])).clamp_max(limit);
+  const Tensor up = widen(words_->apply_weight(in, w13[1][e])).clamp(-limit, limit);
+  Tensor h = gate * canonical::sigmoid_of(gate) * up;
+  h = wt.defined() ? wt * h : h;
+  const Tensor hidden = fake_quant(h.to(in.scalar_type()), Quant::kA8);
+  return words_->apply_weight(hidden, weight("ffn.w2t")[e].t());
 }
 
 Tensor Model::moe_exact(const Tensor& x, const Tensor& wt) const {
   const int64_t routed = wt.size(1);
-  const auto limit = static_cast<float>(config_.swiglu_limit);
-  const Tensor w13 = weight("ffn.w13");
-  const Tensor w2t = weight("ffn.w2t");
   const Tensor in = fake_quant(x, Quant::kA8);
   Tensor y = at::zeros(x.sizes(), x.options().dtype(at::kFloat));
-  for (int64_t e = 0; e <= routed; ++e) {
-    const Tensor gate = widen(apply_weight(in, w13[0][e])).clamp_max(limit);
-    const Tensor up = widen(apply_weight(in, w13[1][e])).clamp(-limit, limit);
-    Tensor h = gate * gate.sigmoid() * up;
-    h = e < routed ? wt.narrow(1, e, 1) * h : h;
-    const Tensor out = product(fake_quant(h.to(x.scalar_type()), Quant::kA8), w2t[e]);
-    y = y + (e < routed ? widen(out) * wt.narrow(1, e, 1).gt(0) : widen(out));
+  for (int64_t e = 0; e < routed; ++e) {
+    const Tensor chosen = wt.select(1, e).nonzero().view({-1});
+    if (chosen.size(0) > 0) {
+      const Tensor out =
+          expert(in.index_select(0, chosen), wt.narrow(1, e, 1).index_select(0, chosen), e);
+      y.index_copy_(0, chosen, y.index_select(0, chosen) + widen(out));
+    }
   }
-  return y.to(x.scalar_type());
+  return (y + widen(expert(in, {}, routed))).to(x.scalar_type());
 }
 
 Tensor rope_table(const TextConfig& config, bool scaled, int64_t positions) {

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "base/check.h"
+#include "train/canonical.h"
 #include "train/quant.h"
 
 namespace fathom::train {
@@ -60,7 +61,7 @@ Tensor Model::quantised(const Tensor& x) const {
 }
 
 Tensor Model::project(const Tensor& x, const char* name) const {
-  return apply_weight(quantised(x), weight(name));
+  return words_->apply_weight(quantised(x), weight(name));
 }
 
 Placement Model::place(const LayerPlan& plan, int64_t step) const {
@@ -71,12 +72,17 @@ HcOut Model::site(const std::string& name, const char* norm, const Tensor& strea
                   const Tensor& pre) const {
   const HcParams p{params_.get(name + "_fn", layer_), params_.get(name + "_scale", layer_),
                    params_.get(name + "_base", layer_), config_.hc_eps, config_.hc_sinkhorn_iters};
-  return hc_read(streams, pre, p, weight(norm));
+  return words_->hc_read(streams, pre, p, weight(norm));
 }
 
 Tensor Model::run(const Tensor& tokens, const Numerics& numerics, Measures* measures) {
   numerics_ = numerics;
   numerics_.cache = numerics.cache || numerics.exact;
+  FATHOM_CHECK(numerics.exact || !(numerics.wide_sums || numerics.score_bf16));
+  FATHOM_CHECK(!numerics.exact || tokens.is_cpu());
+  words_ = !numerics.exact      ? &kFastWords
+           : numerics.wide_sums ? &canonical::wide_words()
+                                : &canonical::words();
   measures_ = measures;
   State s;
   s.batch = tokens.size(0);
@@ -98,21 +104,21 @@ Tensor Model::run(const Tensor& tokens, const Numerics& numerics, Measures* meas
     show("attn.x", in.x);
     const Tensor y = attention(s, plan, in.x);
     show("attn.out", y);
-    const Tensor mid = hc_write(in.streams, y, in.mix);
+    const Tensor mid = words_->hc_write(in.streams, y, in.mix);
     show("mid", mid);
     HcOut ffn = site("hc_ffn", "ffn_norm", mid, in.pre);
     const Tensor z = moe(ffn.x);
     show("moe.out", z);
-    s.streams = hc_write(ffn.streams, z, ffn.mix);
+    s.streams = words_->hc_write(ffn.streams, z, ffn.mix);
     s.pre = ffn.pre;
     show("out", s.streams);
     show("hc_ffn.pre", s.pre);
   }
   close_group(s);
-  return hc_collapse(s.streams, s.pre, params_.get("norm"));
+  return words_->hc_collapse(s.streams, s.pre, params_.get("norm"));
 }
 
-Tensor Model::logits(const Tensor& x) const { return linear_f32(x, params_.get("head")); }
+Tensor Model::logits(const Tensor& x) const { return words_->linear_f32(x, params_.get("head")); }
 
 Tensor Model::engram_rows(const State& s, const LayerPlan& plan) const {
   const EngramHash& table = hashes_[static_cast<size_t>(plan.engram)];
@@ -143,7 +149,7 @@ void Model::engram(State& s, const LayerPlan& plan) {
   const Tensor looked = at::embedding(weight("engram.table"), rows).flatten(1);
   const Tensor kv = project(looked, "engram.wkv");
   const Tensor gain = widen(weight("engram.q_weight")) * widen(weight("engram.k_weight"));
-  s.streams = engram_add(s.streams, kv, gain);
+  s.streams = words_->engram_add(s.streams, kv, gain);
   show("engram.out", s.streams);
 }
 
@@ -152,16 +158,16 @@ void Model::compress(State& s, const LayerPlan& plan, const Tensor& x) {
   const int64_t hd = config_.head_dim;
   Tensor c;
   if (plan.ratio == 1) {
-    c = apply_weight(x, weight("compressor.wkv"));
+    c = words_->apply_weight(x, weight("compressor.wkv"));
   } else {
     const auto grouped = [&](const char* name) {
-      const Tensor all = linear_f32(x, weight(name)).view({s.batch, s.length, hd});
+      const Tensor all = words_->linear_f32(x, weight(name)).view({s.batch, s.length, hd});
       return all.narrow(1, 0, count * plan.ratio).reshape({s.batch * count, plan.ratio, hd});
     };
-    const Tensor p = at::softmax(grouped("compressor.wgate"), 1);
-    c = (p * grouped("compressor.wkv")).sum(1).to(x.scalar_type());
+    c = words_->pool_group(grouped("compressor.wgate"), grouped("compressor.wkv"));
+    c = c.to(x.scalar_type());
   }
-  c = rms_norm(c, weight("compressor.norm"));
+  c = words_->rms_norm(c, weight("compressor.norm"));
   show("attn.c", c);
   Placement where = place(plan, plan.ratio);
   where.length = count;
@@ -173,8 +179,8 @@ void Model::compress(State& s, const LayerPlan& plan, const Tensor& x) {
   const Tensor entry = rotate(c.unsqueeze(1), where, false).squeeze(1);
   source.entries = numerics_.cache ? fake_quant(entry, Quant::kKv4) : entry;
   show("attn.C", source.entries);
-  const Tensor key =
-      rms_norm(apply_weight(c.detach(), weight("indexer.wk")), weight("indexer.k_norm"));
+  const Tensor low = words_->apply_weight(c.detach(), weight("indexer.wk"));
+  const Tensor key = words_->rms_norm(low, weight("indexer.k_norm"));
   const Tensor turned = rotate(key.unsqueeze(1), where, false).squeeze(1);
   source.index_key = numerics_.cache ? fake_quant(turned, Quant::kIdx4) : turned;
   show("attn.index_k", source.index_key);
@@ -203,20 +209,21 @@ void Model::select(State& s, const LayerPlan& plan, const Query& query) {
   show("attn.index_q", q);
   const double factor = 1.0 / std::sqrt(static_cast<double>(config_.index_head_dim)) /
                         std::sqrt(static_cast<double>(config_.index_n_heads));
-  const Tensor plain = apply_weight(query.x.detach(), weight("indexer.weights_proj"));
+  const Tensor plain = words_->apply_weight(query.x.detach(), weight("indexer.weights_proj"));
   show("attn.index_wproj", plain);
   const Tensor w = plain * factor;
   const bool opens_pool = numerics_.pool && plan.pool == PoolUse::kSource;
-  const SelectShape shape{s.length, plan.ratio, config_.index_topk,
+  const SelectShape shape{s.length,
+                          plan.ratio,
+                          config_.index_topk,
                           opens_pool ? config_.candidate_topk_blocks : 0,
-                          config_.candidate_block_size};
+                          config_.candidate_block_size,
+                          numerics_.score_bf16};
   const Tensor restricted = plan.pool == PoolUse::kRestricted && numerics_.pool ? s.pool : Tensor();
   if (!numerics_.dense) {
     const Tensor wide = widen(w).detach();
     const Selection chosen =
-        numerics_.score_bf16
-            ? select_bf16(q.detach(), source.index_key.detach(), w.detach(), restricted, shape)
-            : index_select(q.detach(), source.index_key.detach(), wide, restricted, shape);
+        words_->index_select(q.detach(), source.index_key.detach(), wide, restricted, shape);
     s.selected = chosen.entries;
     s.pool = opens_pool ? chosen.pool : s.pool;
   }
@@ -294,7 +301,7 @@ Tensor Model::output(const Tensor& o) const {
   const int64_t groups = config_.o_groups;
   const Tensor in = o.reshape({n, groups, -1}).transpose(0, 1);
   const Tensor w = weight("attn.wo_a").view({groups, config_.o_lora_rank, -1});
-  const Tensor mixed = product(in, w.transpose(1, 2)).transpose(0, 1).reshape({n, -1});
+  const Tensor mixed = words_->apply_groups(in, w).transpose(0, 1).reshape({n, -1});
   return project(mixed, "attn.wo_b");
 }
 
@@ -305,14 +312,14 @@ Tensor Model::attention(State& s, const LayerPlan& plan, const Tensor& x) {
   Placement where = place(plan, 1);
   where.length = s.length;
   const Tensor first =
-      apply_weight(quantised(x), at::cat({weight("attn.wq_a"), weight("attn.wkv")}));
+      words_->apply_weight(quantised(x), at::cat({weight("attn.wq_a"), weight("attn.wkv")}));
   const auto parts = first.split_with_sizes({config_.q_lora_rank, hd}, 1);
   Query query;
   query.x = x;
-  query.qr = rms_norm(parts[0], weight("attn.q_norm"));
+  query.qr = words_->rms_norm(parts[0], weight("attn.q_norm"));
   query.q = rotate(project(query.qr, "attn.wq_b").view({n, config_.num_attention_heads, hd}), where,
                    false);
-  const Tensor row = rms_norm(parts[1], weight("attn.kv_norm")).unsqueeze(1);
+  const Tensor row = words_->rms_norm(parts[1], weight("attn.kv_norm")).unsqueeze(1);
   Tensor kv = rotate(row, where, false).squeeze(1);
   kv = numerics_.cache ? fake_quant(kv, Quant::kA8) : kv;
   show("attn.kv", kv);
@@ -346,10 +353,10 @@ Tensor Model::attention(State& s, const LayerPlan& plan, const Tensor& x) {
 }
 
 Tensor Model::moe(const Tensor& x) {
-  const Tensor logits = linear_f32(x, weight("ffn.gate"));
+  const Tensor logits = words_->linear_f32(x, weight("ffn.gate"));
   Tensor load = load_[layer_];
-  const Tensor wt = route(logits, route_bias_[layer_], config_.num_experts_per_tok,
-                          config_.routed_scaling_factor, load);
+  const Tensor wt = words_->route(logits, route_bias_[layer_], config_.num_experts_per_tok,
+                                  config_.routed_scaling_factor, load);
   show("moe.weights_dense", wt);
   if (numerics_.exact) {
     return moe_exact(x, wt);

@@ -3,7 +3,8 @@
 // The differentiable definition of the text backbone (spec/backbone.md 3) for any configuration.
 // Two numerics: training (fused words, dense masked attention, all experts evaluated with a zero
 // weight where not chosen) and exact (every rounding point and quantiser of 3.12 and the canonical
-// attention order of 3.8), which is held to the golden data and to the engine.
+// order of every sum, canonical.h), which is held to the golden data and to the engine. The exact
+// numerics run on a CPU, without a gradient.
 
 #include <ATen/ATen.h>
 
@@ -26,6 +27,7 @@ struct Numerics {
   bool activations = false;  // A8 simulated at the input of every FP8 and FP4 linear
   bool dense = false;        // attend to all visible entries
   bool pool = true;          // candidate pool in force
+  bool wide_sums = false;    // products summed in fp64 instead (exact only)
   bool score_bf16 = false;   // index scores rounded as the released reference does (exact only)
   bool index_loss = false;   // gather the indexer's KL
   bool index_stats = false;  // and its recall and covered mass
@@ -68,7 +70,7 @@ class Model {
 
   // tokens [batch, length] int64 on the device -> normed final state [N, D].
   Tensor run(const Tensor& tokens, const Numerics& numerics, Measures* measures = nullptr);
-  // fp32 logits [N, vocab].
+  // fp32 logits [N, vocab], in the numerics of the last run.
   Tensor logits(const Tensor& x) const;
 
   const ModelConfig& model_config() const { return model_config_; }
@@ -106,6 +108,7 @@ class Model {
   Tensor output(const Tensor& o) const;
   Tensor moe(const Tensor& x);
   Tensor moe_exact(const Tensor& x, const Tensor& wt) const;
+  Tensor expert(const Tensor& in, const Tensor& wt, int64_t e) const;
 
   const ModelConfig model_config_;
   const TextConfig& config_;  // of model_config_
@@ -115,6 +118,7 @@ class Model {
   Tensor map_, route_bias_, load_;
   Tensor plain_table_, scaled_table_;  // cos/sin of the two rotations
   Numerics numerics_;
+  const Words* words_ = &kFastWords;  // of these numerics
   Measures* measures_ = nullptr;
   int64_t layer_ = 0;
   int64_t state_batch_ = 1;
@@ -131,9 +135,5 @@ struct ExactKeys : GlobalKeys {
 // Canonical attention of spec/backbone.md 3.8 on bf16 rows, one sequence after the other.
 Tensor attend_exact(const Tensor& q, const Tensor& kv, const ExactKeys& global, const Tensor& sink,
                     const AttendShape& shape);
-
-// index_select with every step of the score rounded to bf16, as the released reference does.
-Selection select_bf16(const Tensor& q, const Tensor& k, const Tensor& weights, const Tensor& pool,
-                      const SelectShape& shape);
 
 }  // namespace fathom::train

@@ -13,11 +13,6 @@ namespace fathom::train {
 namespace {
 
 bool g_reference = false;  // set once by the self-check, before any thread starts
-bool g_wide_sums = false;  // set between two runs of parity
-
-// What products are summed in.
-Tensor summed(const Tensor& x) { return g_wide_sums ? x.to(at::kDouble) : widen(x); }
-Tensor settled(const Tensor& x) { return g_wide_sums ? x.to(at::kFloat) : x; }
 
 #ifdef FATHOM_TRAIN_CUDA
 bool use_fused(const Tensor& x) {
@@ -35,21 +30,20 @@ bool use_fused(const Tensor& x) {
 
 void set_reference_ops(bool on) { g_reference = on; }
 
-void set_wide_sums(bool on) { g_wide_sums = on; }
-
 Tensor widen(const Tensor& x) { return x.scalar_type() == at::kBFloat16 ? x.to(at::kFloat) : x; }
 
 Tensor product(const Tensor& a, const Tensor& b) {
   // A CPU may sum bf16 products in bf16; the definition sums in fp32.
-  return a.is_cuda() ? at::matmul(a, b)
-                     : settled(at::matmul(summed(a), summed(b))).to(a.scalar_type());
+  return a.is_cuda() ? at::matmul(a, b) : at::matmul(widen(a), widen(b)).to(a.scalar_type());
 }
 
 Tensor apply_weight(const Tensor& x, const Tensor& w) { return product(x, w.t()); }
 
+Tensor apply_groups(const Tensor& x, const Tensor& w) { return product(x, w.transpose(1, 2)); }
+
 Tensor linear_f32(const Tensor& x, const Tensor& w) {
   FATHOM_FUSED(x, linear_f32(x, w));
-  return settled(at::matmul(summed(x), summed(w).t()));
+  return at::matmul(widen(x), widen(w).t());
 }
 
 Tensor rms_norm(const Tensor& x, const Tensor& w) {
@@ -90,6 +84,10 @@ Tensor route(const Tensor& logits, const Tensor& bias, int64_t top, double facto
   }
 #endif
   return reference::route(logits, bias, top, factor, load);
+}
+
+Tensor pool_group(const Tensor& gates, const Tensor& values) {
+  return reference::pool_group(gates, values);
 }
 
 Tensor swiglu(const Tensor& gu, const Tensor& wt, int64_t width, double limit) {

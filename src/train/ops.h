@@ -14,16 +14,14 @@ using at::Tensor;
 // Forces the ATen form on a GPU too (self-check).
 void set_reference_ops(bool on);
 
-// Sums of the linear words of bf16 tensors on a CPU in fp64: another legal order of the same sums,
-// whose effect measures what is open (parity).
-void set_wide_sums(bool on);
-
 // bf16 -> fp32; fp32 and double stay.
 Tensor widen(const Tensor& x);
 
 // x [N, k] by w [m, k] -> [N, m] in the type of x; linear_f32 leaves the result unrounded.
 Tensor apply_weight(const Tensor& x, const Tensor& w);
 Tensor linear_f32(const Tensor& x, const Tensor& w);
+// x [G, N, k] by w [G, m, k] -> [G, N, m], group by group.
+Tensor apply_groups(const Tensor& x, const Tensor& w);
 // Batched product in the type of a, with fp32 sums.
 Tensor product(const Tensor& a, const Tensor& b);
 
@@ -61,6 +59,9 @@ Tensor engram_add(const Tensor& streams, const Tensor& kv, const Tensor& gain);
 // Routing weights [N, E], zero where not chosen (spec/backbone.md 3.10); load [E] counts tokens.
 Tensor route(const Tensor& logits, const Tensor& bias, int64_t top, double factor, Tensor& load);
 
+// gates, values [G, m, d] fp32 -> [G, d]: softmax over the m tokens of a group, channel by channel.
+Tensor pool_group(const Tensor& gates, const Tensor& values);
+
 // gu [N, 2 (E + 1) I]: all gates, then all ups, the shared expert last; -> [N, (E + 1) I].
 Tensor swiglu(const Tensor& gu, const Tensor& wt, int64_t width, double limit);
 
@@ -92,6 +93,8 @@ struct Selection {
 struct SelectShape {
   int64_t length = 0, ratio = 0, top = 0;
   int64_t pool_blocks = 0, block_size = 0;  // pool_blocks 0: no new pool
+  // Every step of the score rounded to bf16, as the released reference does (canonical words only).
+  bool round_scores = false;
 };
 // q [N, Hi, di], k [batch * G, di], weights [N, Hi] fp32; pool restricts (spec/backbone.md 3.7).
 // No gradient.
@@ -99,6 +102,23 @@ Selection index_select(const Tensor& q, const Tensor& k, const Tensor& weights, 
                        const SelectShape& shape);
 // The bool form of a selection.
 Tensor selection_bits(const Tensor& entries, int64_t count);
+
+// The words whose result depends on the order of a sum or on the last bit of exp and its kin: as
+// they stand above, in whatever order is fast, or canonical (canonical.h).
+struct Words {
+  decltype(&train::apply_weight) apply_weight = train::apply_weight;
+  decltype(&train::apply_groups) apply_groups = train::apply_groups;
+  decltype(&train::linear_f32) linear_f32 = train::linear_f32;
+  decltype(&train::rms_norm) rms_norm = train::rms_norm;
+  decltype(&train::hc_read) hc_read = train::hc_read;
+  decltype(&train::hc_collapse) hc_collapse = train::hc_collapse;
+  decltype(&train::hc_write) hc_write = train::hc_write;
+  decltype(&train::engram_add) engram_add = train::engram_add;
+  decltype(&train::route) route = train::route;
+  decltype(&train::pool_group) pool_group = train::pool_group;
+  decltype(&train::index_select) index_select = train::index_select;
+};
+inline constexpr Words kFastWords;
 
 // Masks: entries visible to each position of one sequence, [T, G] bool; window keys [T, T] bool.
 Tensor visible_mask(int64_t length, int64_t entries, int64_t ratio, const at::Device& device);

@@ -274,9 +274,9 @@ Result<ParityReport> measure_parity(const ParityOptions& options) {
         at::tensor(at::ArrayRef<TokenId>(ids), at::kInt).to(at::kLong).view({1, -1});
     LayerForcing(model, trace, report).run(tokens, numerics);
     const Tensor logits = model.logits(model.run(tokens, numerics));
-    set_wide_sums(true);
-    const Tensor other = model.logits(model.run(tokens, numerics));
-    set_wide_sums(false);
+    Numerics wide = numerics;
+    wide.wide_sums = true;
+    const Tensor other = model.logits(model.run(tokens, wide));
     compare_logits(trace.logits, logits, other, report);
     ++report.passages;
     report.tokens = options.tokens;

@@ -103,6 +103,11 @@ Tensor route(const Tensor& logits, const Tensor& bias, int64_t top, double facto
   return kept / (kept.sum(1, true) + 1e-20) * factor;
 }
 
+Tensor pool_group(const Tensor& gates, const Tensor& values) {
+  const Tensor p = at::softmax(gates, 1);
+  return (p * values).sum(1);
+}
+
 Tensor swiglu(const Tensor& gu, const Tensor& wt, int64_t width, double limit) {
   const int64_t n = gu.size(0);
   const int64_t experts = wt.size(1) + 1;
@@ -160,9 +165,15 @@ Selection index_select(const Tensor& q, const Tensor& k, const Tensor& weights, 
   const Tensor keys = widen(k).view({b, 1, entries, k.size(1)});
   const Tensor rows = widen(q).view({b, t, q.size(1), q.size(2)});
   const Tensor dots = at::matmul(rows, keys.transpose(2, 3)).relu();
-  Tensor scores = (dots * weights.view({b, t, -1, 1})).sum(2);
-  const Tensor hidden = visible_mask(t, entries, shape.ratio, q.device()).logical_not();
-  scores = scores.masked_fill(hidden, kNever);
+  return select_by((dots * weights.view({b, t, -1, 1})).sum(2), pool, shape);
+}
+
+Selection select_by(const Tensor& scored, const Tensor& pool, const SelectShape& shape) {
+  const int64_t b = scored.size(0);
+  const int64_t t = shape.length;
+  const int64_t entries = scored.size(2);
+  const Tensor hidden = visible_mask(t, entries, shape.ratio, scored.device()).logical_not();
+  Tensor scores = scored.masked_fill(hidden, kNever);
   Selection out;
   if (shape.pool_blocks > 0) {
     std::vector<Tensor> pools;
