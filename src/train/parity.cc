@@ -29,10 +29,8 @@ Tensor mask_of(const Tensor& ids, int64_t count) {
   return mask.narrow(1, 0, count);
 }
 
-// `scores` [n, count] are the engine's, by which it chose; `fed` [n]: rows whose scored values are
-// equal, or undefined.
-ChoiceParity compare_sets(const Tensor& engine, const Tensor& mine, const Tensor& scores,
-                          const Tensor& fed = {}) {
+// `scores` [n, count] are the engine's, by which it chose.
+ChoiceParity compare_sets(const Tensor& engine, const Tensor& mine, const Tensor& scores) {
   ChoiceParity out;
   out.rows = engine.size(0);
   const Tensor lost = engine.logical_and(mine.logical_not());
@@ -50,10 +48,17 @@ ChoiceParity compare_sets(const Tensor& engine, const Tensor& mine, const Tensor
     const Tensor finite = own.masked_select(own.isfinite()).abs();
     const double size = std::max(1e-30, finite.max().item<double>());
     out.tied += far == 0 ? 1 : 0;
-    out.alike += fed.defined() && far != 0 && fed[row].item<bool>() ? 1 : 0;
     out.margin = std::max(out.margin, far / size);
   }
   return out;
+}
+
+void compare_values(const Tensor& engine, const Tensor& mine, ValueParity& out) {
+  const Tensor apart = (engine.to(at::kFloat).view({-1}) - mine.to(at::kFloat).reshape({-1})).abs();
+  out.elements += apart.numel();
+  out.equal += apart.eq(0).sum().item<int64_t>();
+  out.within += apart.le(kOutBound).sum().item<int64_t>();
+  out.largest = std::max(out.largest, apart.max().item<double>());
 }
 
 // The best score of each block of entries, the newest visible block above all.
@@ -114,7 +119,6 @@ class LayerForcing {
     source.entries = shown(plan_->kv_source, "attn.C");
     source.index_key = shown(plan_->kv_source, "attn.index_k");
     source.count = source.entries.size(0);
-    same_keys_ = true;
     if (!plan_->owns_indexer()) {
       s.selected = selection(plan_->index_source, source.count);
     }
@@ -125,14 +129,6 @@ class LayerForcing {
 
   void compare(const std::string& name, const Tensor& value) {
     const std::string what = name.substr(4);
-    if (what == "attn.index_k") {
-      same_keys_ = trace_.values.at(name).equal(value);
-    } else if (what == "attn.index_q") {
-      same_fed_ = trace_.values.at(name).eq(value).flatten(1).all(1);
-    } else if (what == "attn.index_wproj") {
-      const Tensor same = trace_.values.at(name).eq(value).all(1).logical_and(same_fed_);
-      same_fed_ = same_keys_ ? same : at::zeros_like(same);
-    }
     if (what == "engram.rows") {
       const Tensor same = trace_.values.at(name).to(at::kLong).eq(value);
       report_.hashes.rows += value.size(0);
@@ -143,8 +139,7 @@ class LayerForcing {
       const Tensor engine = mask_of(shown(plan_->layer, "moe.ids"), value.size(1));
       report_.experts += compare_sets(engine, value.gt(0), biased);
     } else if (what == "attn.selected" && plan_->owns_indexer()) {
-      report_.entries +=
-          compare_sets(selection(plan_->layer, value.size(1)), value, scores(), same_fed_);
+      report_.entries += compare_sets(selection(plan_->layer, value.size(1)), value, scores());
     } else if (what == "attn.pool") {
       compare_pool(value);
     } else if (const auto shown = trace_.values.find(name); shown != trace_.values.end()) {
@@ -159,29 +154,19 @@ class LayerForcing {
     const Tensor engine = pool(plan_->layer, mine.size(1));
     report_.blocks +=
         compare_sets(engine.slice(1, 0, mine.size(1), block), mine.slice(1, 0, mine.size(1), block),
-                     block_scores(scores(), block, plan_->ratio), same_fed_);
-  }
-
-  static void compare_values(const Tensor& engine, const Tensor& mine, ValueParity& out) {
-    const Tensor apart =
-        (engine.to(at::kFloat).view({-1}) - mine.to(at::kFloat).reshape({-1})).abs();
-    out.elements += apart.numel();
-    out.equal += apart.eq(0).sum().item<int64_t>();
-    out.within += apart.le(kOutBound).sum().item<int64_t>();
-    out.largest = std::max(out.largest, apart.max().item<double>());
+                     block_scores(scores(), block, plan_->ratio));
   }
 
   Model& model_;
   const EngineTrace& trace_;
   ParityReport& report_;
   const LayerPlan* plan_ = nullptr;
-  bool same_keys_ = true;  // all index keys that the layer scores are equal code for code
-  Tensor same_fed_;        // rows whose query and head weights are too
 };
 
 // `other`: the definition's logits with sums in fp64, which is as legal an order as any.
 void compare_logits(const Tensor& engine, const Tensor& mine, const Tensor& other,
                     ParityReport& report) {
+  compare_values(engine, mine, report.logits);
   const Tensor a = engine.to(at::kDouble);
   const Tensor b = mine.to(at::kDouble);
   const Tensor dots = (a * b).sum(1);
@@ -209,7 +194,11 @@ void compare_logits(const Tensor& engine, const Tensor& mine, const Tensor& othe
 
 // Passages at equal distances over each set, as many from each set as evenly divides.
 Result<std::vector<std::vector<TokenId>>> read_passages(const ParityOptions& options,
-                                                        const Tokenizer& tokenizer) {
+                                                        const ParityEngine& engine) {
+  if (!options.ids.empty()) {
+    return options.ids;
+  }
+  FATHOM_ASSIGN_OR_RETURN(const Tokenizer* tokenizer, engine.tokenizer());
   std::vector<std::string> paths;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(options.text, error)) {
@@ -230,7 +219,7 @@ Result<std::vector<std::vector<TokenId>>> read_passages(const ParityOptions& opt
     std::vector<TokenId> ids;
     for (const std::string& document : split_documents(joined)) {
       FATHOM_ASSIGN_OR_RETURN(const std::vector<TokenId> more,
-                              tokenizer.encode(document, AddedTokens::kIgnore));
+                              tokenizer->encode(document, AddedTokens::kIgnore));
       ids.insert(ids.end(), more.begin(), more.end());
     }
     const int64_t room = static_cast<int64_t>(ids.size()) - options.tokens;
@@ -253,15 +242,18 @@ ChoiceParity& ChoiceParity::operator+=(const ChoiceParity& other) {
   rows += other.rows;
   differing += other.differing;
   tied += other.tied;
-  alike += other.alike;
   margin = std::max(margin, other.margin);
   return *this;
 }
 
 Result<ParityReport> measure_parity(const ParityOptions& options) {
   const at::NoGradGuard no_grad;
-  FATHOM_ASSIGN_OR_RETURN(const auto engine, ParityEngine::open(options.model, options.tokens));
-  FATHOM_ASSIGN_OR_RETURN(const auto passages, read_passages(options, engine->tokenizer()));
+  int64_t longest = options.tokens;
+  for (const std::vector<TokenId>& ids : options.ids) {
+    longest = std::max(longest, static_cast<int64_t>(ids.size()));
+  }
+  FATHOM_ASSIGN_OR_RETURN(const auto engine, ParityEngine::open(options.model, longest));
+  FATHOM_ASSIGN_OR_RETURN(const auto passages, read_passages(options, *engine));
   Params params(engine->config(), ParamTypes{}, at::kCPU);
   Model model(engine->config(), params, engine->engram_map());
   FATHOM_RETURN_IF_ERROR(import_model(model, params, options.model));
@@ -279,7 +271,7 @@ Result<ParityReport> measure_parity(const ParityOptions& options) {
     const Tensor other = model.logits(model.run(tokens, wide));
     compare_logits(trace.logits, logits, other, report);
     ++report.passages;
-    report.tokens = options.tokens;
+    report.tokens = static_cast<int64_t>(ids.size());
     if (options.progress) {
       options.progress(report);
     }

@@ -86,7 +86,7 @@ ParityEngine::~ParityEngine() = default;
 
 Result<std::unique_ptr<ParityEngine>> ParityEngine::open(const std::string& model, int64_t tokens) {
   auto parts = std::make_unique<Parts>();
-  FATHOM_ASSIGN_OR_RETURN(parts->loaded, load_model(model, {}));
+  FATHOM_ASSIGN_OR_RETURN(parts->loaded, load_model(model, {.need_tokenizer = false}));
   FATHOM_ASSIGN_OR_RETURN(parts->ops, make_backend({.kind = BackendKind::kCpu}));
   FATHOM_ASSIGN_OR_RETURN(parts->runner, Runner::make(*parts->loaded.model, *parts->ops,
                                                       {.schedule = Schedule::kExact,
@@ -97,14 +97,20 @@ Result<std::unique_ptr<ParityEngine>> ParityEngine::open(const std::string& mode
 }
 
 const ModelConfig& ParityEngine::config() const { return parts_->loaded.model->config(); }
-const Tokenizer& ParityEngine::tokenizer() const { return *parts_->loaded.tokenizer; }
+
+Result<const Tokenizer*> ParityEngine::tokenizer() const {
+  if (!parts_->loaded.tokenizer) {
+    return not_found(parts_->loaded.path + ": wanted tokenizer.json, found none");
+  }
+  return &*parts_->loaded.tokenizer;
+}
 
 at::Tensor ParityEngine::engram_map() const {
   const TextConfig& text = config().text_config;
   if (text.engram_compressed_vocab_size == text.vocab_size) {
     return at::arange(text.vocab_size, at::kLong);
   }
-  std::vector<int32_t> map = build_engram_map(tokenizer()).compressed;
+  std::vector<int32_t> map = build_engram_map(*parts_->loaded.tokenizer).compressed;
   map.resize(static_cast<size_t>(text.vocab_size),
              map[static_cast<size_t>(text.engram_pad_token_id)]);
   return at::tensor(map, at::kInt).to(at::kLong);

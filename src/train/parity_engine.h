@@ -29,8 +29,8 @@ class ParityEngine {
   ~ParityEngine();
 
   const ModelConfig& config() const;
-  const Tokenizer& tokenizer() const;
-  at::Tensor engram_map() const;  // [vocab] int64: the compressed id of each token
+  Result<const Tokenizer*> tokenizer() const;  // an error where the folder has none
+  at::Tensor engram_map() const;               // [vocab] int64: the compressed id of each token
 
   Result<EngineTrace> trace(std::span<const TokenId> ids);
 
