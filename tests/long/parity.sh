@@ -1,6 +1,6 @@
 #!/bin/sh
 # Engine and trainer on the shipped model: 32 held-out passages of 512 tokens, layer-forced and
-# running freely (src/train/parity.h). About five minutes of one core. Status 1 below the bar.
+# running freely (src/train/parity.h). About four minutes of one core. Status 1 below the bar.
 #   parity.sh [--passages N --tokens N --threads N --json ...]
 set -eu
 cd "$(dirname "$0")/../.."
