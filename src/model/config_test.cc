@@ -161,6 +161,36 @@ struct Damage {
   std::function<void(ModelConfig&)> apply;
 };
 
+void expect_refused(const std::vector<Damage>& damages) {
+  for (const Damage& damage : damages) {
+    ModelConfig config = plan("t12");
+    damage.apply(config);
+    const Result<void> valid = validate_config(config, "c.json");
+    ASSERT_FALSE(valid) << damage.key;
+    EXPECT_NE(valid.error().message.find(damage.key), std::string::npos) << valid.error().message;
+    EXPECT_EQ(valid.error().message.find('\n'), std::string::npos);
+  }
+}
+
+// Its sizes are looked at with a pool and without.
+TEST(Config, ImpossiblePoolsAreRefusedByName) {
+  expect_refused({
+      {"candidate_source_layer_id", [](auto& c) { c.text_config.candidate_source_layer_id = -5; }},
+      {"candidate_topk_blocks", [](auto& c) { c.text_config.candidate_topk_blocks = 0; }},
+      {"candidate_block_size", [](auto& c) { c.text_config.candidate_block_size = 0; }},
+      {"candidate_topk_blocks",
+       [](auto& c) {
+         c.text_config.candidate_source_layer_id = -1;
+         c.text_config.candidate_topk_blocks = -5;
+       }},
+      {"candidate_block_size",
+       [](auto& c) {
+         c.text_config.candidate_source_layer_id = -1;
+         c.text_config.candidate_block_size = -1;
+       }},
+  });
+}
+
 TEST(Config, ImpossiblePlansAreRefusedByName) {
   const std::vector<Damage> damages = {
       {"weight_block_size",
@@ -200,19 +230,6 @@ TEST(Config, ImpossiblePlansAreRefusedByName) {
        }},
       {"candidate_source_layer_id", [](auto& c) { c.text_config.candidate_source_layer_id = 7; }},
       {"candidate_source_layer_id", [](auto& c) { c.text_config.candidate_source_layer_id = 4; }},
-      {"candidate_source_layer_id", [](auto& c) { c.text_config.candidate_source_layer_id = -5; }},
-      {"candidate_topk_blocks", [](auto& c) { c.text_config.candidate_topk_blocks = 0; }},
-      {"candidate_block_size", [](auto& c) { c.text_config.candidate_block_size = 0; }},
-      {"candidate_topk_blocks",
-       [](auto& c) {
-         c.text_config.candidate_source_layer_id = -1;
-         c.text_config.candidate_topk_blocks = -5;
-       }},
-      {"candidate_block_size",
-       [](auto& c) {
-         c.text_config.candidate_source_layer_id = -1;
-         c.text_config.candidate_block_size = -1;
-       }},
       {"index_topk", [](auto& c) { c.text_config.index_topk = 14; }},
       {"engram_num_embeddings", [](auto& c) { c.text_config.engram_num_embeddings[1] = 835; }},
       {"engram_num_embeddings", [](auto& c) { c.text_config.engram_num_embeddings.pop_back(); }},
@@ -224,14 +241,7 @@ TEST(Config, ImpossiblePlansAreRefusedByName) {
       {"rope_theta", [](auto& c) { c.text_config.rope_theta = 0; }},
       {"rms_norm_eps", [](auto& c) { c.text_config.rms_norm_eps = 0; }},
   };
-  for (const Damage& damage : damages) {
-    ModelConfig config = plan("t12");
-    damage.apply(config);
-    const Result<void> valid = validate_config(config, "c.json");
-    ASSERT_FALSE(valid) << damage.key;
-    EXPECT_NE(valid.error().message.find(damage.key), std::string::npos) << valid.error().message;
-    EXPECT_EQ(valid.error().message.find('\n'), std::string::npos);
-  }
+  expect_refused(damages);
 }
 
 TEST(Config, ADrafterNeedsItsOwnSettings) {

@@ -32,9 +32,13 @@ Compared: answers equal to the ones computed alone, whole and cut short. Injecte
 and allocations; lost: requests that they cost. Wait: the most steps that a request was live, over
 those that it and all that went before it take alone (the bound is 4). CPU: of one process.
 
-| date | commit | seeds | requests | refused | compared, whole | cut short | bounded | injected | lost | wait | CPU s | requests a CPU s | result |
-| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |
 END
+  {
+    printf '| date | commit | seeds | requests | refused | compared, whole | cut short | bounded '
+    printf '| injected | lost | wait | CPU s | requests a CPU s | result |\n'
+    printf '| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: '
+    printf '| ---: | --- |\n'
+  } >>"$results"
 fi
 awk -v date="$(date -u +%Y-%m-%d)" -v commit="$(git -C "$root" rev-parse --short HEAD)" \
   -v seeds="$first to $((seed - 1))" -v result="${failed:+FAILED}" '
