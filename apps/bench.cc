@@ -67,6 +67,16 @@ class BenchVerb final : public Verb {
         ->transform(CLI::CheckedTransformer(std::map<std::string, BackendKind>{
             {"cpu", BackendKind::kCpu}, {"cuda", BackendKind::kCuda}}))
         ->default_str("cpu");
+    app.add_option("--numerics", options_.backend.numerics,
+                   "exact: the CPU's bits; fast: tensor cores of a GPU")
+        ->transform(CLI::CheckedTransformer(std::map<std::string, Numerics>{
+            {"exact", Numerics::kExact}, {"fast", Numerics::kFast}}))
+        ->default_str("exact");
+    app.add_option("--batch", options_.batch, "Sequences of a decode step")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 12))
+        ->capture_default_str();
+    app.add_flag("--invented", options_.invented,
+                 "Decode behind random state of --context positions, without a prefill");
     app.add_option("--threads", options_.backend.n_threads,
                    "CPU threads, 0: one for each hardware thread")
         ->check(whole_number(0, 4096))

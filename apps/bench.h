@@ -30,8 +30,10 @@ struct BenchOptions {
   std::string folder;       // what decode and prefill load: `model`, or where the proxy is
   std::string plan = "p7";  // written once into `proxy_dir`
   std::string proxy_dir;
-  int64_t prompt = 512;  // tokens of a prefill
-  int64_t steps = 16;    // decode steps
+  int64_t prompt = 512;   // tokens of a prefill
+  int64_t steps = 16;     // decode steps
+  int64_t batch = 1;      // sequences of a decode step
+  bool invented = false;  // decode behind random state instead of a prefill
   bool progress = false;
   bool notes = true;  // on standard error
 };

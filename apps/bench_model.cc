@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 
 #include "apps/bench.h"
@@ -58,29 +59,64 @@ Result<BenchRow> time_prefill(const Timed& t, Sequence& sequence, double fma_per
   return BenchRow{"prefill", products / seconds, "fma_per_s", fma_per_s, text};
 }
 
-Result<BenchRow> time_decode(const Timed& t, Sequence& sequence, double read_bytes_per_s) {
+// Stored bytes that a step of `batch` rows reads, if rows choose experts evenly.
+double step_weight_bytes(const Model& model, int64_t batch) {
+  const TextConfig& text = model.config().text_config;
+  const auto experts = static_cast<double>(text.n_routed_experts);
+  const double missed = 1 - static_cast<double>(text.num_experts_per_tok) / experts;
+  const double met = experts * (1 - std::pow(missed, static_cast<double>(batch)));
+  const auto none = static_cast<double>(model.weights().bytes_per_token(0));
+  return none + met * (static_cast<double>(model.weights().bytes_per_token(1)) - none);
+}
+
+BenchRow decode_row(const Timed& t, double step_seconds, int64_t context, double read_bytes_per_s) {
+  const double bytes = step_weight_bytes(*t.loaded.model, t.options.batch);
+  const double tokens_per_s = static_cast<double>(t.options.batch) / step_seconds;
+  char text[260];
+  std::snprintf(
+      text, sizeof text,
+      "%s, context %lld%s, batch %lld, %lld steps: %.3f ms a step, %.2f tokens/s, %.1f MB "
+      "of weights a step",
+      t.where.c_str(), static_cast<long long>(context), t.options.invented ? " invented" : "",
+      static_cast<long long>(t.options.batch), static_cast<long long>(t.options.steps),
+      step_seconds * 1e3, tokens_per_s, bytes / 1e6);
+  return BenchRow{"decode", bytes / step_seconds, "weight_bytes_per_s", read_bytes_per_s, text};
+}
+
+// Each step alone, with given tokens: the median.
+Result<BenchRow> time_steps(const Timed& t, std::span<Sequence*> sequences,
+                            double read_bytes_per_s) {
   const Model& model = *t.loaded.model;
   const auto vocab_size = static_cast<int32_t>(model.config().text_config.vocab_size);
   std::vector<double> seconds;
   for (int64_t i = 0; i < t.options.steps; ++i) {
     const int32_t token[1] = {static_cast<int32_t>((i * 7919) % vocab_size)};
-    FATHOM_RETURN_IF_ERROR(t.runner.append(sequence, token));
-    const StepItem item = {.sequence = &sequence, .n_rows = 1, .want = WantLogits::kLast};
+    std::vector<StepItem> items;
+    for (Sequence* sequence : sequences) {
+      if (sequence->pending() == 0) FATHOM_RETURN_IF_ERROR(t.runner.append(*sequence, token));
+      items.push_back({.sequence = sequence, .n_rows = 1, .want = WantLogits::kLast});
+    }
     const auto start = Clock::now();
-    FATHOM_RETURN_IF_ERROR(t.runner.step(std::span(&item, 1)));
+    FATHOM_RETURN_IF_ERROR(t.runner.step(items));
     seconds.push_back(seconds_since(start));
   }
   std::sort(seconds.begin(), seconds.end());
-  const double median = seconds[seconds.size() / 2];
-  const auto bytes = static_cast<double>(
-      model.weights().bytes_per_token(model.config().text_config.num_experts_per_tok));
-  char text[200];
-  std::snprintf(
-      text, sizeof text,
-      "%s, context %lld, median of %lld steps (%.2f tokens/s), %.1f MB of weights a token",
-      t.where.c_str(), static_cast<long long>(sequence.length),
-      static_cast<long long>(t.options.steps), 1 / median, bytes / 1e6);
-  return BenchRow{"decode", bytes / median, "weight_bytes_per_s", read_bytes_per_s, text};
+  return decode_row(t, seconds[seconds.size() / 2], sequences[0]->length, read_bytes_per_s);
+}
+
+// Steps that a backend keeps, one behind the other: the mean, after a few that are not timed.
+Result<BenchRow> time_recorded(const Timed& t, std::span<Sequence*> sequences,
+                               double read_bytes_per_s) {
+  for (Sequence* sequence : sequences) {
+    const int32_t token[1] = {7};
+    if (sequence->pending() == 0) FATHOM_RETURN_IF_ERROR(t.runner.append(*sequence, token));
+  }
+  // A recording serves the positions of both.
+  FATHOM_RETURN_IF_ERROR(t.runner.decode_greedy(sequences, 4));
+  const auto start = Clock::now();
+  FATHOM_RETURN_IF_ERROR(t.runner.decode_greedy(sequences, t.options.steps));
+  const double step = seconds_since(start) / static_cast<double>(t.options.steps);
+  return decode_row(t, step, sequences[0]->length, read_bytes_per_s);
 }
 
 int64_t matrix(const Weight& w) { return w.empty() ? 0 : w.out() * w.in(); }
@@ -141,30 +177,52 @@ Result<void> bench_model(const BenchOptions& options, const ModelSuites& suites,
   FATHOM_ASSIGN_OR_RETURN(const LoadedModel loaded, load_model(options.folder, load));
   // The machine's bounds are those of its processor.
   const bool on_cpu = ops->memory().device() == Device::kCpu;
+  const int64_t warmup = 8;
   RunnerOptions run;
-  run.context = options.prompt + options.steps + 1;
+  run.context = options.prompt + options.steps + warmup;
+  run.n_sequences = options.batch;
   run.max_rows = std::min<int64_t>(options.prompt, 512);
   FATHOM_ASSIGN_OR_RETURN(const std::unique_ptr<Runner> runner,
                           Runner::make(*loaded.model, *ops, run));
   const std::string name = options.model.empty() ? "plan " + options.plan : options.model;
+  GpuBounds gpu;
+  if (!on_cpu) {
+    FATHOM_ASSIGN_OR_RETURN(gpu, measure_gpu());
+  }
+  const char* numerics = options.backend.numerics == Numerics::kFast ? ", fast" : ", exact";
   const std::string where =
       on_cpu ? machine.backend + ", " + std::to_string(machine.n_threads) + " threads"
-             : available_backends().front();
+             : available_backends().front() + numerics;
   const Timed timed = {loaded, *runner, options, name + ", " + where + ", weights in memory"};
   FATHOM_CHECK(touch(*loaded.checkpoint) != 1);
 
-  FATHOM_ASSIGN_OR_RETURN(Sequence sequence, runner->open());
+  std::vector<Sequence> sequences;
+  sequences.reserve(static_cast<size_t>(options.batch));
   const auto prompt = random_tokens(options.prompt, loaded.model->config().text_config.vocab_size);
-  FATHOM_RETURN_IF_ERROR(runner->append(sequence, prompt));
-  FATHOM_ASSIGN_OR_RETURN(const BenchRow prefill,
-                          time_prefill(timed, sequence, on_cpu ? machine.fma_per_s : 0));
-  if (suites.prefill) rows.push_back(prefill);
-  if (suites.decode) {
-    FATHOM_ASSIGN_OR_RETURN(const BenchRow decode,
-                            time_decode(timed, sequence, on_cpu ? machine.read_bytes_per_s : 0));
-    rows.push_back(decode);
+  for (int64_t i = 0; i < options.batch; ++i) {
+    if (options.invented) {
+      FATHOM_ASSIGN_OR_RETURN(Sequence invented,
+                              runner->invent(options.prompt, static_cast<uint64_t>(i)));
+      sequences.push_back(std::move(invented));
+      continue;
+    }
+    FATHOM_ASSIGN_OR_RETURN(Sequence opened, runner->open());
+    sequences.push_back(std::move(opened));
+    FATHOM_RETURN_IF_ERROR(runner->append(sequences.back(), prompt));
+    FATHOM_ASSIGN_OR_RETURN(const BenchRow prefill,
+                            time_prefill(timed, sequences.back(), on_cpu ? machine.fma_per_s : 0));
+    if (suites.prefill && i == 0) rows.push_back(prefill);
   }
-  runner->close(sequence);
+  if (suites.decode) {
+    std::vector<Sequence*> all;
+    for (Sequence& sequence : sequences) all.push_back(&sequence);
+    const bool records = ops->recorder() != nullptr;
+    Result<BenchRow> decode = records ? time_recorded(timed, all, gpu.read_bytes_per_s)
+                                      : time_steps(timed, all, machine.read_bytes_per_s);
+    if (!decode) return decode.error();
+    rows.push_back(*decode);
+  }
+  for (Sequence& sequence : sequences) runner->close(sequence);
   return {};
 }
 

@@ -39,6 +39,18 @@ float bf16_value(uint16_t bits) {
   return value;
 }
 
+// Rows of one sequence each, as kernels see them.
+struct Rows {
+  std::vector<int64_t> position, sequence;
+  std::vector<cuda::SequenceEntry> entries;
+  void add(int64_t at) {
+    const auto r = static_cast<int64_t>(position.size());
+    position.push_back(at);
+    sequence.push_back(r);
+    entries.push_back({1, at, 0, at, r});
+  }
+};
+
 // A step of `rows` sequences of one row each: blocks of 64 entries shuffled over the pool.
 struct Step {
   static constexpr int kBlockRows = 64;
@@ -49,7 +61,7 @@ struct Step {
   int stride;
   Bytes ring, pool, step_codes, step_scales;
   std::vector<uint32_t> ring_ids, block_ids;
-  std::vector<cuda::AttendRow> row;
+  Rows row;
   std::vector<int> topk;
   std::vector<uint16_t> q;
   std::vector<float> sink, cos, sin;
@@ -59,7 +71,7 @@ struct Step {
     for (int r = 0; r < rows; ++r) {
       // Contexts from one token to beyond the window, the last row of it in this step.
       const int position = r % 4 == 0 ? r / 4 * 37 : 200 + 1000 * r;
-      row.push_back({r, position, 0, position, r});
+      row.add(position);
       const int count = r % 5 == 3 ? 0 : std::min(512, r % 5 == 1 ? 77 : entries);
       const int first = static_cast<int>(uniform() * (entries - count + 1));
       for (int i = 0; i < 512; ++i) topk.push_back(i < count ? first + i : -1);
@@ -100,10 +112,10 @@ struct Step {
   // Channel c of list slot `slot` of row r; false for a hole.
   bool value(int r, int slot, int c, double* out) const {
     if (slot < 128) {
-      const int low = std::max(0, row[r].position - 127);
-      const int position = low + slot;
-      if (position > row[r].position) return false;
-      if (position == row[r].position) {
+      const auto last = static_cast<int>(row.position[r]);
+      const int position = std::max(0, last - 127) + slot;
+      if (position > last) return false;
+      if (position == last) {
         *out = e4m3_value(step_codes[r * kWidth + c]) *
                std::ldexp(1., step_scales[r * 16 + c / 32] - 127);
         return true;
@@ -128,7 +140,8 @@ struct Step {
 struct OnDevice {
   Device<uint8_t> ring, pool, step_codes, step_scales;
   Device<uint32_t> ring_ids, block_ids;
-  Device<cuda::AttendRow> row;
+  Device<int64_t> position, sequence;
+  Device<cuda::SequenceEntry> sequences;
   Device<int> topk;
   Device<uint16_t> q, out;
   Device<float> sink, cos, sin;
@@ -139,7 +152,9 @@ struct OnDevice {
         step_scales(s.step_scales),
         ring_ids(s.ring_ids),
         block_ids(s.block_ids),
-        row(s.row),
+        position(s.row.position),
+        sequence(s.row.sequence),
+        sequences(s.row.entries),
         topk(s.topk),
         q(s.q),
         out(s.q.size()),
@@ -153,7 +168,9 @@ struct OnDevice {
     a.sink = sink.get();
     a.cos = cos.get();
     a.sin = sin.get();
-    a.rows = row.get();
+    a.rows.position = position.get();
+    a.rows.sequence = sequence.get();
+    a.rows.sequences = sequences.get();
     a.n_rows = rows;
     a.ring = ring.get();
     a.ring_ids = ring_ids.get();
@@ -249,7 +266,8 @@ void check() {
     }
     const double relative = std::sqrt(squared / size);
     if (!(relative < 5e-3))
-      std::printf("row %d (position %d): relative L2 %.2e\n", r, s.row[r].position, relative);
+      std::printf("row %d (position %d): relative L2 %.2e\n", r,
+                  static_cast<int>(s.row.position[r]), relative);
     worst = std::isfinite(relative) ? std::max(worst, relative) : 1e9;
   }
   bool invariant = true;
@@ -264,23 +282,33 @@ void check() {
   failures += !(worst < 5e-3) + !invariant + !repeatable;
 }
 
+void launch_once() {
+  const Step s(2, 700);
+  OnDevice d(s);
+  must(cuda::attend_decode(d.args(s, 2), nullptr), "attend_decode");
+  must(cudaDeviceSynchronize(), "attend_decode run");
+  std::printf("the kernel ran once\n");
+}
+
 void bench() {
   const Step s(128, 16384);
   OnDevice d(s);
   // Scattered entries, other ones for each row; the pool of 128 sequences is 604 MB.
   std::vector<int> topk;
-  std::vector<cuda::AttendRow> row;
+  Rows row;
   for (int r = 0; r < 128; ++r) {
-    row.push_back({r, 20000, 0, 20000, r});
+    row.add(20000);
     for (int i = 0; i < 512; ++i) topk.push_back(32 * i + static_cast<int>(mixed(seed++) % 32));
   }
   d.topk.put(topk);
-  d.row.put(row);
+  d.position.put(row.position);
+  d.sequences.put(row.entries);
   for (int rows : {1, 2, 4, 8, 16, 32, 64, 128}) {
     const double us = graph_time(64, [&](int i, cudaStream_t stream) {
       cuda::AttendDecode a = d.args(s, rows);
       const int first = i * 16 % 128 % (128 - rows + 1);
-      a.rows += first;
+      a.rows.position += first;
+      a.rows.sequence += first;
       a.topk += first * 512;
       a.q += static_cast<size_t>(first) * kHeads * kWidth;
       a.out += static_cast<size_t>(first) * kHeads * kWidth;
@@ -296,7 +324,12 @@ void bench() {
 }  // namespace
 }  // namespace fathom::device
 
+// Checks; `bench`: times too; `once`: no check, the kernel once.
 int main(int argc, char** argv) {
+  if (argc > 1 && argv[1][0] == 'o') {
+    fathom::device::launch_once();
+    return 0;
+  }
   fathom::device::check();
   if (argc > 1) fathom::device::bench();
   return fathom::device::failures == 0 ? 0 : 1;

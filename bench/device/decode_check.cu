@@ -504,6 +504,46 @@ void check_experts(int d, int width) {
   std::printf("experts: invariant %d, repeatable %d\n", invariant, repeatable);
 }
 
+// Every kernel once at the smallest shapes, for tools under which a launch takes seconds.
+void launch_each_once() {
+  constexpr int kN = 128;
+  constexpr int kK = 1280;  // segments of a cluster
+  const Matrix w = random_matrix(kN, kK);
+  const Matrix up = random_matrix(kN, kK);
+  const Rows x = random_rows(kRows, kK);
+  const Device<uint8_t> wc(w.codes), ws(w.scales), uc(up.codes), us(up.scales);
+  const Device<uint8_t> units(cuda::dense_bytes(2 * kN, kK));
+  const Device<unsigned long long> changed(std::vector<unsigned long long>{0});
+  const Device<uint8_t> xc(x.codes), xs(x.scales), hidden(size_t{16} * kN), scales(size_t{16} * 4);
+  const Device<uint16_t> out(size_t{16} * kN);
+  must(cuda::pack_dense({wc.get(), ws.get(), nullptr, nullptr, kN, kK, units.get(), changed.get()},
+                        nullptr),
+       "pack");
+  for (int m : {3, 16}) {
+    must(cuda::dense_decode({units.get(), xc.get(), xs.get(), out.get(), m, kN, kK}, nullptr),
+         "dense");
+  }
+  must(cuda::pack_dense(
+           {wc.get(), ws.get(), uc.get(), us.get(), 2 * kN, kK, units.get(), changed.get()},
+           nullptr),
+       "pack pair");
+  cuda::DensePairDecode pair;
+  pair.product = {units.get(), xc.get(), xs.get(), nullptr, 3, 2 * kN, kK};
+  pair.codes = hidden.get();
+  pair.scales = scales.get();
+  pair.limit = 10.F;
+  must(cuda::dense_pair_decode(pair, nullptr), "pair");
+  must(cudaDeviceSynchronize(), "dense kernels");
+  const ExpertSet experts(256, 256);
+  const Rows rows = random_rows(kRows, 256);
+  std::vector<int> ids;
+  for (int i = 0; i < kRows * kTop; ++i) ids.push_back((i % kTop + i / kTop) % kExperts);
+  const std::vector<float> weights(ids.size(), 0.25F);
+  const Device<uint16_t> shared(std::vector<uint16_t>(size_t{kRows} * 256, 0x3F80));
+  run_experts(experts, {rows, ids, weights}, shared, 2);
+  std::printf("each kernel ran once\n");
+}
+
 int run(bool small) {
   if (small) {
     check_dense(128, 2304);
@@ -527,4 +567,10 @@ int run(bool small) {
 }  // namespace
 }  // namespace fathom::device
 
-int main(int argc, char** argv) { return fathom::device::run(argc > 1 && argv[1][0] == 's'); }
+// All checks; `small`: at small shapes; `once`: no check, every kernel once.
+int main(int argc, char** argv) {
+  const char mode = argc > 1 ? argv[1][0] : ' ';
+  if (mode != 'o') return fathom::device::run(mode == 's');
+  fathom::device::launch_each_once();
+  return 0;
+}

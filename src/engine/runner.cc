@@ -52,6 +52,7 @@ Result<std::unique_ptr<Runner>> Runner::make(const Model& model, Ops& ops,
   const RunnerOptions options = completed(model, asked);
   const KvSpec& spec = model.kv_spec();
   DeviceMemory& memory = ops.memory();
+  FATHOM_RETURN_IF_ERROR(model.prepare(ops));
   FATHOM_ASSIGN_OR_RETURN(KvPool blocks, KvPool::make(spec, options.n_blocks, memory));
   FATHOM_ASSIGN_OR_RETURN(WindowPool windows, WindowPool::make(spec, options.n_sequences, memory));
   FATHOM_ASSIGN_OR_RETURN(Workspace workspace,
@@ -167,6 +168,7 @@ std::vector<int64_t> wanted_rows(std::span<const StepItem> items, RowsOf rows_of
 }  // namespace
 
 Result<Tensor> Runner::step(std::span<const StepItem> items) {
+  ++steps_;
   std::vector<int64_t> lengths;
   std::vector<int64_t> entries;
   for (const StepItem& item : items) {

@@ -77,6 +77,17 @@ class Runner {
   // again and their windows to be rebuilt, as after a rewind.
   Result<Tensor> step(std::span<const StepItem> items);
 
+  // A sequence with one pending token behind `length` random ones whose state is random too, in the
+  // formats of the caches: for measurements at a context; what it says means nothing.
+  Result<Sequence> invent(int64_t length, uint64_t seed);
+
+  // n_steps greedy steps of sequences that each have one pending token, as step() and the largest
+  // logit (the smaller id among equals) would make them: [step][sequence] ids, which are appended,
+  // the last ones pending. A backend that can keep a step (ops/recorder.h) runs it n_steps times
+  // without the host in between. kExhausted where a context is too small; where the backend fails,
+  // the sequences are as after a failed step, without the ids.
+  Result<std::vector<int32_t>> decode_greedy(std::span<Sequence* const> sequences, int64_t n_steps);
+
   // Runs all pending tokens in chunks of at most `chunk` rows (0: max_rows) and returns the logits
   // of the last one [1, vocab]. `progress(done, all)` may be null; returning false stops with
   // kCancelled at a chunk boundary, and what was computed stays.
@@ -125,6 +136,27 @@ class Runner {
   Result<void> fill(Sequence& sequence, std::span<const std::byte> content,
                     const std::string& where);
 
+  // The recorded step of decode_greedy and what it was recorded for.
+  struct Recorded {
+    std::vector<const Sequence*> sequences;
+    std::vector<int64_t> lengths;  // where the next run begins
+    std::vector<int32_t> pending;
+    std::vector<BlockId> blocks;
+    int64_t horizon = 0;
+    int64_t number = 0;  // Recorder::number
+    int64_t steps = 0;   // counts the runner's steps, the recorded ones too
+    Buffer canonical;
+    Buffer log;
+    Buffer count;
+  };
+  bool records(std::span<Sequence* const> sequences) const;
+  Result<void> record(std::span<Sequence* const> sequences, int64_t n_steps);
+  bool recorded_for(std::span<Sequence* const> sequences, int64_t n_steps) const;
+  Result<std::vector<int32_t>> run_recorded(std::span<Sequence* const> sequences, int64_t n_steps);
+  Result<std::vector<int32_t>> decode_by_steps(std::span<Sequence* const> sequences,
+                                               int64_t n_steps);
+  GreedyArgs greedy_args(int64_t n_rows, int64_t n_log) const;
+
   const Model& model_;
   Ops& ops_;
   RunnerOptions options_;
@@ -133,6 +165,8 @@ class Runner {
   Workspace workspace_;
   Buffer decoder_memory_;  // gathered boundary rows of a deploy step
   Buffer host_logits_;     // where the workspace lies elsewhere
+  Recorded recorded_;
+  int64_t steps_ = 0;
 };
 
 }  // namespace fathom

@@ -19,15 +19,15 @@ void Model::attention(const LayerPlan& plan, const Step& step, Ops& ops, Workspa
   const Tensor wq_a = first(ws.wq_a, n_rows);
   ops.linear({.out = wq_a, .x = x, .w = w.wq_a});
   ops.show("attn.wq_a", wq_a);
-  ops.rms_norm({.out = qr, .x = wq_a, .weight = w.q_norm, .eps = eps});
-  ops.show("attn.qr", qr.bf16);
-  ops.linear({.out = first(ws.q, n_rows), .x = qr, .w = w.wq_b});
-  ops.show("attn.wq_b", first(ws.q, n_rows));
-
   const Tensor kv = first(ws.kv, n_rows);
   ops.linear({.out = kv, .x = x, .w = w.wkv});
   ops.show("attn.wkv", kv);
   ops.window_kv({.out = window_rows, .kv = kv, .weight = w.kv_norm, .rope = rope, .eps = eps});
+
+  ops.rms_norm({.out = qr, .x = wq_a, .weight = w.q_norm, .eps = eps});
+  ops.show("attn.qr", qr.bf16);
+  ops.linear({.out = first(ws.q, n_rows), .x = qr, .w = w.wq_b});
+  ops.show("attn.wq_b", first(ws.q, n_rows));
 
   // The first decoder layer's entries are already there: project_decoder_kv wrote them.
   if (plan.owns_kv() && plan.layer != plan_.n_encoder_layers) compress(plan, step, ops, ws);

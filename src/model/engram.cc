@@ -1,7 +1,6 @@
 // Hashed n-gram memory of one layer. spec/backbone.md 3.2, spec/engram.md.
 
-#include <algorithm>
-
+#include "model/engram_hash.h"
 #include "model/model.h"
 #include "model/stream.h"
 
@@ -14,7 +13,15 @@ void Model::engram(const LayerPlan& plan, Stream& stream, const Step& step, Ops&
   expand(stream, ops);
   ops.set_scope(layer_scope(plan.layer));
   ops.show("engram.in", stream.residual);
-  hash_rows(engram_hashes_[static_cast<size_t>(plan.engram)], step, ops, ws);
+  const Workspace::EngramTable& table = ws.engram_tables[static_cast<size_t>(plan.engram)];
+  const int64_t pad = config_.text_config.engram_pad_token_id;
+  ops.engram_rows({.rows = first(ws.engram_rows, n_rows),
+                   .lookback = first(ws.lookback, n_rows),
+                   .primes = table.primes,
+                   .offsets = table.offsets,
+                   .multipliers = table.multipliers,
+                   .pad = token_map_[static_cast<size_t>(pad)]});
+  ops.show("engram.rows", first(ws.engram_rows, n_rows));
 
   const Activation lookup = first(ws.engram_lookup, n_rows);
   const Tensor kv = first(ws.engram_kv, n_rows);
@@ -31,13 +38,10 @@ void Model::engram(const LayerPlan& plan, Stream& stream, const Step& step, Ops&
   ops.show("engram.out", stream.residual);
 }
 
-void Model::hash_rows(const EngramHash& hash, const Step& step, Ops& ops, Workspace& ws) const {
+void Model::write_lookback(const Step& step, Ops& ops, Workspace& ws) const {
   const TextConfig& text = config_.text_config;
-  const int32_t pad = token_map_[static_cast<size_t>(text.engram_pad_token_id)];
-  std::vector<int32_t> lookback(static_cast<size_t>(text.engram_max_ngram_size));
-  const auto n_columns = static_cast<size_t>(hash.n_columns());
-  std::vector<int64_t> rows(static_cast<size_t>(step.n_rows()) * n_columns);
-  std::span<int64_t> out(rows);
+  if (text.engram_layer_ids.empty()) return;
+  std::vector<int32_t> ids;
   for (const SequenceStep& sequence : step.sequences()) {
     const auto canonical = [&](int64_t position) {
       if (position < 0) return kDeadId;
@@ -45,17 +49,14 @@ void Model::hash_rows(const EngramHash& hash, const Step& step, Ops& ops, Worksp
       if (!sequence.image.empty() && sequence.image[p] != 0) return kDeadId;
       return token_map_[static_cast<size_t>(sequence.tokens[p])];
     };
-    for (int64_t i = 0; i < sequence.rows.n_rows; ++i, out = out.subspan(n_columns)) {
+    for (int64_t i = 0; i < sequence.rows.n_rows; ++i) {
       const int64_t position = sequence.rows.first_position + i;
-      for (size_t back = 0; back < lookback.size(); ++back) {
-        lookback[back] = canonical(position - static_cast<int64_t>(back));
+      for (int64_t back = 0; back < text.engram_max_ngram_size; ++back) {
+        ids.push_back(canonical(position - back));
       }
-      engram_rows(out.first(n_columns), hash, lookback, pad);
     }
   }
-  ops.memory().write(ws.engram_rows.data, rows.data(),
-                     first(ws.engram_rows, step.n_rows()).bytes());
-  ops.show("engram.rows", first(ws.engram_rows, step.n_rows()));
+  ops.memory().write(ws.lookback.data, ids.data(), first(ws.lookback, step.n_rows()).bytes());
 }
 
 }  // namespace fathom

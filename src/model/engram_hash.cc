@@ -81,20 +81,13 @@ void engram_rows(std::span<int64_t> rows, const EngramHash& hash, std::span<cons
                  int32_t pad) {
   FATHOM_CHECK(lookback.size() == hash.multipliers.size());
   FATHOM_CHECK(rows.size() == hash.primes.size());
-  bool blocked = false;
-  uint64_t mixed = 0;
-  for (size_t s = 0; s < lookback.size(); ++s) {
-    // Sticky: beyond the first dead position everything is pad, even ordinary text.
-    blocked = blocked || lookback[s] == kDeadId;
-    const auto id = static_cast<uint64_t>(blocked ? pad : lookback[s]);
-    mixed ^= id * static_cast<uint64_t>(hash.multipliers[s]);
-    if (s == 0) continue;
-    for (size_t head = 0; head < static_cast<size_t>(hash.n_heads); ++head) {
-      const size_t column = (s - 1) * static_cast<size_t>(hash.n_heads) + head;
-      const auto prime = static_cast<uint64_t>(hash.primes[column]);
-      rows[column] = hash.offsets[column] + static_cast<int64_t>(mixed % prime);
-    }
-  }
+  engram_row_numbers({.primes = hash.primes.data(),
+                      .offsets = hash.offsets.data(),
+                      .multipliers = hash.multipliers.data(),
+                      .n_back = static_cast<int64_t>(lookback.size()),
+                      .n_heads = hash.n_heads,
+                      .pad = pad},
+                     lookback.data(), rows.data());
 }
 
 }  // namespace fathom

@@ -8,11 +8,9 @@
 #include <vector>
 
 #include "model/config.h"
+#include "ops/engram_rows.h"
 
 namespace fathom {
-
-// A canonical id that stands inside an image span: it blocks look-back across it.
-inline constexpr int32_t kDeadId = -1;
 
 // Columns are order-major, then head: column (order - 2) * engram_n_heads + head. Every number is
 // a full 64-bit integer; the released multipliers need 47 bits.

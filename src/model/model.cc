@@ -50,7 +50,6 @@ Model::Model(ModelConfig config, KvSpec kv_spec, WeightMemory memory,
       plan_(make_plan(config_)),
       kv_spec_(std::move(kv_spec)),
       weights_(plan_, config_.text_config.n_routed_experts, std::move(memory)),
-      engram_hashes_(make_engram_hashes(config_.text_config)),
       token_map_(std::move(token_map)),
       options_(options) {}
 
@@ -69,10 +68,21 @@ void Model::prepare(const Step& step, Ops& ops, Workspace& ws) const {
     }
   }
   ops.memory().write(ws.ids.data, ids.data(), first(ws.ids, n_rows).bytes());
+  write_lookback(step, ops, ws);
   ops.memory().write(ws.image_mask.data, image_mask.data(), first(ws.image_mask, n_rows).bytes());
   for (const Rope& rope : {first(ws.rope_plain, n_rows), first(ws.rope_yarn, n_rows)}) {
     ops.rope({.cos = rope.cos, .sin = rope.sin, .inv_freq = rope.inv_freq, .rows = &step.rows()});
   }
+}
+
+Result<void> Model::prepare(Ops& ops) const {
+  for (const LayerWeights& w : weights_.layers) {
+    for (const Weight* one : {&w.wq_a, &w.wq_b, &w.wkv, &w.wo_b, &w.indexer.wq_b, &w.engram.wkv}) {
+      if (!one->empty()) FATHOM_RETURN_IF_ERROR(ops.prepare(*one));
+    }
+    FATHOM_RETURN_IF_ERROR(ops.prepare(w.experts, w.shared));
+  }
+  return {};
 }
 
 Boundary Model::encode(const Step& step, Ops& ops, Workspace& ws) const {

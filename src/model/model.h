@@ -14,7 +14,6 @@
 #include <span>
 #include <vector>
 
-#include "model/engram_hash.h"
 #include "model/step.h"
 #include "model/weights.h"
 #include "model/workspace.h"
@@ -52,7 +51,13 @@ class Model {
   const ModelPlan& plan() const { return plan_; }
   const KvSpec& kv_spec() const { return kv_spec_; }
   const Weights& weights() const { return weights_; }
+  // The canonical id of each token, for Engram; empty where there is none.
+  std::span<const int32_t> token_map() const { return token_map_; }
   bool has_decoder() const { return plan_.n_encoder_layers < n_layers(); }
+
+  // Tells the backend the weights that it may keep in an order of its own (Ops::prepare). Once for
+  // each backend, before its first step.
+  Result<void> prepare(Ops& ops) const;
 
   // Runs the encoder over the step's rows and commits their windows, entries and remainders. The
   // result lies in the workspace.
@@ -85,13 +90,12 @@ class Model {
   void moe(const LayerPlan& plan, const Step& step, Ops& ops, Workspace& ws) const;
   void expand(Stream& stream, Ops& ops) const;
   void site(Stream& stream, const MhcSite* predict, Tensor norm, Ops& ops, Workspace& ws) const;
-  void hash_rows(const EngramHash& hash, const Step& step, Ops& ops, Workspace& ws) const;
+  void write_lookback(const Step& step, Ops& ops, Workspace& ws) const;
 
   ModelConfig config_;
   ModelPlan plan_;
   KvSpec kv_spec_;
   Weights weights_;
-  std::vector<EngramHash> engram_hashes_;
   std::vector<int32_t> token_map_;
   ModelOptions options_;
 };

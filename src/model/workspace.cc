@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/engram_hash.h"
 #include "model/rope.h"
 
 namespace fathom {
@@ -15,6 +16,11 @@ Rope make_rope(Arena& arena, const TextConfig& text, int64_t n_rows) {
 }
 
 void write_floats(DeviceMemory& memory, const Tensor& to, const std::vector<float>& values) {
+  FATHOM_CHECK(to.elements() == static_cast<int64_t>(values.size()));
+  memory.write(to.data, values.data(), to.bytes());
+}
+
+void write_numbers(DeviceMemory& memory, const Tensor& to, const std::vector<int64_t>& values) {
   FATHOM_CHECK(to.elements() == static_cast<int64_t>(values.size()));
   memory.write(to.data, values.data(), to.bytes());
 }
@@ -60,7 +66,14 @@ Workspace::Workspace(const ModelConfig& config, const WorkspaceLimits& limits, A
   expert_weights = arena_.make(DType::kF32, {n_rows, text.num_experts_per_tok});
   if (!text.engram_layer_ids.empty()) {
     const int64_t columns = (text.engram_max_ngram_size - 1) * text.engram_n_heads;
+    lookback = arena_.make(DType::kI32, {n_rows, text.engram_max_ngram_size});
     engram_rows = arena_.make(DType::kI64, {n_rows, columns});
+    for (size_t i = 0; i < text.engram_layer_ids.size(); ++i) {
+      engram_tables.push_back(
+          {.primes = arena_.make(DType::kI64, {columns}),
+           .offsets = arena_.make(DType::kI64, {columns}),
+           .multipliers = arena_.make(DType::kI64, {text.engram_max_ngram_size})});
+    }
     engram_lookup = Activation::make(arena_, n_rows, columns * text.engram_head_dim);
     engram_kv = bf16((streams + 1) * hidden);
   }
@@ -77,6 +90,12 @@ void Workspace::write_constants(const ModelConfig& config, DeviceMemory& memory)
   write_floats(memory, first_pre, pre);
   write_floats(memory, rope_plain.inv_freq, rope_frequencies(text, false));
   write_floats(memory, rope_yarn.inv_freq, rope_frequencies(text, true));
+  const std::vector<EngramHash> hashes = make_engram_hashes(text);
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    write_numbers(memory, engram_tables[i].primes, hashes[i].primes);
+    write_numbers(memory, engram_tables[i].offsets, hashes[i].offsets);
+    write_numbers(memory, engram_tables[i].multipliers, hashes[i].multipliers);
+  }
 }
 
 int64_t Workspace::bytes(const ModelConfig& config, const WorkspaceLimits& limits) {

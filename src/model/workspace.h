@@ -49,9 +49,17 @@ class Workspace {
   Activation o_lora;         // [N, G ro]
   Tensor expert_ids;         // [N, k]
   Tensor expert_weights;     // [N, k]
+  Tensor lookback;           // [N, L] i32 canonical ids, the row's own first
   Tensor engram_rows;        // [N, C] i64
   Activation engram_lookup;  // [N, C w]
   Tensor engram_kv;          // [N, (n + 1) D]
+  // Constants of the table of each Engram layer (ops/words.h, EngramRowsArgs).
+  struct EngramTable {
+    Tensor primes;
+    Tensor offsets;
+    Tensor multipliers;
+  };
+  std::vector<EngramTable> engram_tables;
   Rope rope_plain;
   Rope rope_yarn;
   Activation head_x;  // [R, D]

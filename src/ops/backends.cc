@@ -9,6 +9,7 @@
 
 #ifdef FATHOM_WITH_CUDA
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/machine.h"
 #endif
 
 namespace fathom {
@@ -32,9 +33,15 @@ Result<CpuPath> checked_path(const BackendOptions& options) {
 
 #ifdef FATHOM_WITH_CUDA
 
-Result<std::unique_ptr<Ops>> make_cuda() {
+Result<std::unique_ptr<Ops>> make_cuda(Numerics numerics) {
   FATHOM_ASSIGN_OR_RETURN(std::unique_ptr<cuda::Memory> memory, cuda::Memory::open());
-  return std::unique_ptr<Ops>(std::make_unique<CudaOps>(std::move(memory)));
+  return std::unique_ptr<Ops>(std::make_unique<CudaOps>(std::move(memory), numerics));
+}
+
+Result<GpuBounds> bounds_of_cuda() {
+  FATHOM_ASSIGN_OR_RETURN(const cuda::Gpu gpu, cuda::find_gpu());
+  FATHOM_ASSIGN_OR_RETURN(const double read, cuda::read_bytes_per_s());
+  return GpuBounds{gpu.name, read};
 }
 
 void add_cuda(std::vector<std::string>& names) {
@@ -43,11 +50,13 @@ void add_cuda(std::vector<std::string>& names) {
 
 #else
 
-Result<std::unique_ptr<Ops>> make_cuda() {
+Result<std::unique_ptr<Ops>> make_cuda(Numerics) {
   return not_found(
       "cuda: this program was built without the CUDA backend; ./fathom builds it where nvcc is in "
       "the search path");
 }
+
+Result<GpuBounds> bounds_of_cuda() { return make_cuda(Numerics::kExact).error(); }
 
 void add_cuda(std::vector<std::string>&) {}
 
@@ -57,13 +66,15 @@ void add_cuda(std::vector<std::string>&) {}
 
 Result<std::unique_ptr<Ops>> make_backend(const BackendOptions& options) {
   if (options.kind != BackendKind::kCpu) {
-    Result<std::unique_ptr<Ops>> ops = make_cuda();
+    Result<std::unique_ptr<Ops>> ops = make_cuda(options.numerics);
     if (ops || options.kind == BackendKind::kCuda) return ops;
   }
   FATHOM_ASSIGN_OR_RETURN(const CpuPath path, checked_path(options));
   FATHOM_ASSIGN_OR_RETURN(ThreadPool pool, ThreadPool::make(options.n_threads));
   return std::unique_ptr<Ops>(std::make_unique<CpuOps>(std::move(pool), path));
 }
+
+Result<GpuBounds> measure_gpu() { return bounds_of_cuda(); }
 
 Result<MachineBounds> measure_machine(const BackendOptions& options, double seconds) {
   FATHOM_ASSIGN_OR_RETURN(const CpuPath path, checked_path(options));

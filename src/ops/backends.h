@@ -11,15 +11,21 @@
 
 namespace fathom {
 
-// kAuto: the GPU where this build and this machine have one, otherwise the CPU. All give the same
-// bits.
+// kAuto: the GPU where this build and this machine have one, otherwise the CPU. With exact numerics
+// all give the same bits.
 enum class BackendKind : uint8_t { kAuto, kCpu, kCuda };
 
 // Which instructions the CPU bodies may use. All paths give the same bits.
 enum class CpuPath : uint8_t { kBest, kScalar, kAvx2, kAvx512 };
 
+// kExact: the CPU's bits. kFast: on a GPU, products of wide FP8 and FP4 weights and attention of
+// the released shape by kernels with a summation tree of their own (docs/kernels/decode.md); what a
+// row gives does not depend on its batch with either. The CPU has one set of bits.
+enum class Numerics : uint8_t { kExact, kFast };
+
 struct BackendOptions {
   BackendKind kind = BackendKind::kCpu;
+  Numerics numerics = Numerics::kExact;
   int n_threads = 0;  // 0: one for each hardware thread
   CpuPath cpu_path = CpuPath::kBest;
 };
@@ -40,6 +46,13 @@ struct MachineBounds {
   double fma_per_s = 0;  // fp32, from registers; multiply and add are one
   double fma_per_s_one_thread = 0;
 };
+
+// The GPU's, measured now: reading 2 GiB of its memory, the best of several times.
+struct GpuBounds {
+  std::string name;
+  double read_bytes_per_s = 0;
+};
+Result<GpuBounds> measure_gpu();
 
 // The CPU's, whatever the kind. Refuses what make_backend refuses. Takes about `seconds` and 512
 // MiB.

@@ -256,6 +256,35 @@ void Ops::experts(const ExpertsArgs& args) {
   do_experts(args);
 }
 
+void Ops::engram_rows(const EngramRowsArgs& args) {
+  const int64_t n_rows = args.rows.dim(0);
+  const int64_t columns = args.rows.dim(1);
+  const int64_t n_back = args.lookback.dim(1);
+  FATHOM_CHECK(n_back > 1 && columns % (n_back - 1) == 0);
+  check(args.rows, DType::kI64, {n_rows, columns});
+  check(args.lookback, DType::kI32, {n_rows, n_back});
+  check(args.primes, DType::kI64, {columns});
+  check(args.offsets, DType::kI64, {columns});
+  check(args.multipliers, DType::kI64, {n_back});
+  do_engram_rows(args);
+}
+
+void Ops::greedy(const GreedyArgs& args) {
+  const int64_t n_rows = args.logits.dim(0);
+  check(args.logits, DType::kF32, {n_rows, args.logits.dim(1)});
+  check(args.ids, DType::kI32, {n_rows});
+  FATHOM_CHECK(args.logits.dim(1) > 0);
+  if (!args.lookback.empty()) {
+    check(args.lookback, DType::kI32, {n_rows, args.lookback.dim(1)});
+    check(args.canonical, DType::kI32, {args.logits.dim(1)});
+  }
+  if (!args.log.empty()) {
+    check(args.log, DType::kI32, {n_rows, args.log.dim(1)});
+    check(args.count, DType::kI64, {n_rows});
+  }
+  do_greedy(args);
+}
+
 void Ops::engram_gather(const EngramGatherArgs& args) {
   const int64_t n_rows = args.rows.dim(0);
   const int64_t width = args.table.dim(1);

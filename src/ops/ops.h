@@ -9,7 +9,9 @@
 
 #include <string>
 
+#include "base/result.h"
 #include "ops/probe.h"
+#include "ops/recorder.h"
 #include "ops/words.h"
 #include "tensor/memory.h"
 
@@ -36,8 +38,19 @@ class Ops {
   void attend(const AttendArgs& args);
   void route(const RouteArgs& args);
   void experts(const ExpertsArgs& args);
+  void engram_rows(const EngramRowsArgs& args);
   void engram_gather(const EngramGatherArgs& args);
   void engram_mix(const EngramMixArgs& args);
+  void greedy(const GreedyArgs& args);
+
+  // What a model tells a backend before its first step: a weight of `linear`, and the experts of a
+  // layer, which outlive the backend's use. It may keep them in an order of its own; a weight that
+  // was not told is read as it lies. kExhausted where the memory for that is not to be had.
+  virtual Result<void> prepare(const Weight&) { return {}; }
+  virtual Result<void> prepare(std::span<const ExpertWeights>, const ExpertWeights&) { return {}; }
+
+  // Null where the backend cannot keep a step.
+  virtual Recorder* recorder() { return nullptr; }
 
   // The probe is borrowed and may be null. The scope is put before every name: "L03.".
   void set_probe(Probe* probe) { probe_ = probe; }
@@ -64,8 +77,10 @@ class Ops {
   virtual void do_attend(const AttendArgs& args) = 0;
   virtual void do_route(const RouteArgs& args) = 0;
   virtual void do_experts(const ExpertsArgs& args) = 0;
+  virtual void do_engram_rows(const EngramRowsArgs& args) = 0;
   virtual void do_engram_gather(const EngramGatherArgs& args) = 0;
   virtual void do_engram_mix(const EngramMixArgs& args) = 0;
+  virtual void do_greedy(const GreedyArgs& args) = 0;
 
  private:
   void show_on_host(const char* name, const Tensor& tensor);

@@ -207,6 +207,29 @@ struct ExpertsArgs {
   float swiglu_limit = 0;
 };
 
+// Row numbers of the hashed table from the canonical ids of the last positions, the row's own first
+// (ops/engram_rows.h). spec/engram.md 5
+struct EngramRowsArgs {
+  Tensor rows;         // [N, C] i64 out
+  Tensor lookback;     // [N, L] i32
+  Tensor primes;       // [C] i64
+  Tensor offsets;      // [C] i64
+  Tensor multipliers;  // [L] i64
+  int32_t pad = 0;     // canonical id of the padding token
+};
+
+// The id of each row's largest logit, ties to the smaller id; a NaN is never larger. What the next
+// step reads moves on with it: the row's look-back begins with the id's canonical one, and the log
+// holds it in place `count`, which grows by one.
+struct GreedyArgs {
+  Tensor ids;        // [N] i32 out
+  Tensor logits;     // [N, V] f32
+  Tensor lookback;   // [N, L] i32 in/out; empty: none is kept
+  Tensor canonical;  // [V] i32, with lookback
+  Tensor log;        // [N, T] i32 in/out; empty: none is kept. A full log stays as it is.
+  Tensor count;      // [N] i64 in/out, with log
+};
+
 // Rows of the hashed table, concatenated in column order, with their A8 form. spec/engram.md 6
 struct EngramGatherArgs {
   Activation out;  // [N, C w]

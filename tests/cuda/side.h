@@ -157,4 +157,41 @@ class CudaWords : public testing::Test {
   Backends backends_;
 };
 
+// The GPU with exact and with fast numerics.
+class CudaFast : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto exact = make_backend({.kind = BackendKind::kCuda});
+    if (!exact) GTEST_SKIP() << "no GPU on this machine";
+    exact_ = std::move(*exact);
+    fast_ = std::move(*make_backend({.kind = BackendKind::kCuda, .numerics = Numerics::kFast}));
+  }
+
+  template <typename Body>
+  Bytes run(Ops& ops, uint64_t seed, const Body& body) {
+    Side side(ops, seed);
+    const Bytes bytes = body(side);
+    const Result<void> synced = ops.memory().sync();
+    EXPECT_TRUE(synced) << synced.error().message;
+    return bytes;
+  }
+
+  std::unique_ptr<Ops> exact_;
+  std::unique_ptr<Ops> fast_;
+};
+
+// ||a - b|| / ||b|| of bf16 values.
+inline double relative_l2(std::span<const uint8_t> a, std::span<const uint8_t> b) {
+  EXPECT_EQ(a.size(), b.size());
+  double error = 0;
+  double size = 0;
+  for (size_t i = 0; i + 1 < std::min(a.size(), b.size()); i += 2) {
+    const double x = bf16_to_float(static_cast<Bf16>(a[i] | a[i + 1] << 8));
+    const double y = bf16_to_float(static_cast<Bf16>(b[i] | b[i + 1] << 8));
+    error += (x - y) * (x - y);
+    size += y * y;
+  }
+  return std::sqrt(error / size);
+}
+
 }  // namespace fathom

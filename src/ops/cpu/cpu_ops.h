@@ -31,8 +31,10 @@ class CpuOps final : public Ops {
   void do_attend(const AttendArgs& args) override;
   void do_route(const RouteArgs& args) override;
   void do_experts(const ExpertsArgs& args) override;
+  void do_engram_rows(const EngramRowsArgs& args) override;
   void do_engram_gather(const EngramGatherArgs& args) override;
   void do_engram_mix(const EngramMixArgs& args) override;
+  void do_greedy(const GreedyArgs& args) override;
 
  private:
   cpu::Context context() { return {pool_, path_, scratch_}; }

@@ -9,6 +9,7 @@
 #include "ops/cpu/probing.h"
 #include "ops/cpu/quantize.h"
 #include "ops/cpu/scratch.h"
+#include "ops/engram_rows.h"
 
 namespace fathom {
 namespace cpu {
@@ -100,6 +101,19 @@ void requantize_row(CpuPath path, const EngramGatherArgs& args, int64_t row) {
 
 }  // namespace
 }  // namespace cpu
+
+void CpuOps::do_engram_rows(const EngramRowsArgs& args) {
+  const int64_t n_back = args.lookback.dim(1);
+  const EngramColumns columns = {.primes = args.primes.as<int64_t>(),
+                                 .offsets = args.offsets.as<int64_t>(),
+                                 .multipliers = args.multipliers.as<int64_t>(),
+                                 .n_back = n_back,
+                                 .n_heads = args.rows.dim(1) / (n_back - 1),
+                                 .pad = args.pad};
+  for (int64_t row = 0; row < args.rows.dim(0); ++row) {
+    engram_row_numbers(columns, args.lookback.row<int32_t>(row), args.rows.row<int64_t>(row));
+  }
+}
 
 void CpuOps::do_engram_gather(const EngramGatherArgs& args) {
   const int64_t n_rows = args.rows.dim(0);

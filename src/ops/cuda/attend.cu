@@ -1,4 +1,5 @@
 #include "ops/cuda/attend.h"
+#include "ops/cuda/launch.cuh"
 #include "ops/cuda/math.cuh"
 #include "ops/cuda/tables.cuh"
 
@@ -234,6 +235,7 @@ __device__ void finish_row(const AttendKernelArgs& a, const Room& m, int64_t row
 
 // Grid: rows x groups of eight heads.
 __global__ void __launch_bounds__(kThreads) attend_kernel(const AttendKernelArgs a) {
+  enter();
   extern __shared__ float memory[];
   __shared__ int n_ids;
   const int64_t row = blockIdx.x;
@@ -281,7 +283,7 @@ void launch_attend(const AttendKernelArgs& args, cudaStream_t stream) {
                        static_cast<int>(bytes));
   const dim3 grid(static_cast<unsigned>(args.rows.n_rows),
                   static_cast<unsigned>((args.n_heads + kHeads - 1) / kHeads));
-  attend_kernel<<<grid, kThreads, bytes, stream>>>(args);
+  launch_dependent(attend_kernel, {grid, kThreads, bytes}, args, stream);
 }
 
 }  // namespace fathom::cuda

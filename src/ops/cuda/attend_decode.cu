@@ -43,6 +43,21 @@ struct Shared {
 // A list slot: what it is in the two high bits, a row index below.
 enum Kind : uint32_t { kHole = 0, kRing = 1, kStep = 2, kEntry = 3 };
 
+// Where a query row's window and entries are.
+struct AttendRow {
+  int sequence = 0;
+  int position = 0;
+  int low = 0;             // lowest position that the window may show
+  int first_position = 0;  // positions from here on are rows of this step, not of the ring
+  int first_row = 0;       // step row of first_position
+};
+__device__ AttendRow row_of(const RowTable& rows, int query) {
+  const auto sequence = static_cast<int>(rows.sequence[query]);
+  const SequenceEntry& entry = rows.sequences[sequence];
+  return {sequence, static_cast<int>(rows.position[query]), static_cast<int>(entry.window_low),
+          static_cast<int>(entry.first_position), static_cast<int>(entry.first_row)};
+}
+
 __device__ uint32_t slot_ref(const AttendDecode& a, const AttendRow& row, int query, int slot) {
   if (slot < kWindow) {
     const int low = max(max(row.low, row.position - kWindow + 1), 0);
@@ -434,7 +449,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   ptx::wait_for_inputs();
   copy_query(a, query, s.query);
-  const AttendRow row = a.rows[query];
+  const AttendRow row = row_of(a.rows, query);
   for (int slot = static_cast<int>(threadIdx.x); slot < kSlots; slot += kThreads) {
     s.refs[slot] = slot_ref(a, row, query, slot);
   }

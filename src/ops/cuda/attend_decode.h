@@ -8,16 +8,9 @@
 
 #include <cstdint>
 
-namespace fathom::cuda {
+#include "ops/cuda/tables.h"
 
-// Where a query row's window and entries are.
-struct AttendRow {
-  int sequence = 0;
-  int position = 0;
-  int low = 0;             // lowest position that the window may show
-  int first_position = 0;  // positions from here on are rows of this step, not of the ring
-  int first_row = 0;       // step row of first_position
-};
+namespace fathom::cuda {
 
 struct AttendDecode {
   const uint16_t* q = nullptr;  // [rows, 64, 512] bf16, not rotated
@@ -25,7 +18,7 @@ struct AttendDecode {
   const float* sink = nullptr;  // [64]
   const float* cos = nullptr;   // [rows, 32] of the query position
   const float* sin = nullptr;
-  const AttendRow* rows = nullptr;  // [n_rows]
+  RowTable rows;  // of the step; query row r is row r
   int n_rows = 0;
 
   const uint8_t* ring = nullptr;       // 128 window rows a slot, position p at row p % 128

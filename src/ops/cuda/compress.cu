@@ -1,4 +1,5 @@
 #include "ops/cuda/compress.h"
+#include "ops/cuda/launch.cuh"
 #include "ops/cuda/math.cuh"
 #include "ops/cuda/tables.cuh"
 
@@ -22,11 +23,24 @@ __device__ float token_value(const CompressKernelArgs& a, const Group& g, int64_
   return (gate ? a.z : a.a)[row * a.width + d];
 }
 
+__global__ void __launch_bounds__(kThreads) groups_kernel(const StepGroups a) {
+  enter();
+  const int64_t s = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (s >= a.rows.n_sequences) return;
+  const SequenceEntry& sequence = a.rows.sequences[s];
+  const int64_t end = sequence.first_position + sequence.n_rows;
+  const bool complete = end % a.ratio == 0;
+  a.groups[s] = {s, complete ? end / a.ratio - 1 : -1};
+  a.positions[s] = complete ? end - a.ratio : 0;
+}
+
 __global__ void __launch_bounds__(kThreads) pool_kernel(const CompressKernelArgs a) {
+  enter();
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (at >= a.n_groups * a.width) return;
   const Group g = a.groups[at / a.width];
   const int64_t d = at % a.width;
+  if (g.entry < 0) return;
   if (a.ratio == 1) {
     a.c[at] = float_to_bf16(token_value(a, g, 0, false, d));
     return;
@@ -47,10 +61,12 @@ __global__ void __launch_bounds__(kThreads) pool_kernel(const CompressKernelArgs
 }
 
 __global__ void __launch_bounds__(kThreads) write_keys_kernel(const CompressKernelArgs a) {
+  enter();
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (at >= a.n_groups * a.index_width) return;  // whole warps
   const Group g = a.groups[at / a.index_width];
   const int64_t d = at % a.index_width;
+  if (g.entry < 0) return;
   const A8Code q = quantize_idx4(bf16_to_float(a.keys[at]));
   const uint8_t packed = pack_pair(q.code);
   if (d % 2 == 0) payload(a.index, g.sequence, g.entry)[d / 2] = packed;
@@ -58,10 +74,12 @@ __global__ void __launch_bounds__(kThreads) write_keys_kernel(const CompressKern
 }
 
 __global__ void __launch_bounds__(kThreads) write_entries_kernel(const CompressKernelArgs a) {
+  enter();
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (at >= a.n_groups * a.width) return;  // whole warps
   const Group g = a.groups[at / a.width];
   const int64_t d = at % a.width;
+  if (g.entry < 0) return;
   const A8Code q = quantize_kv4(bf16_to_float(a.c[at]));
   const uint8_t packed = pack_pair(q.code);
   if (d % 2 == 0) payload(a.main, g.sequence, g.entry)[d / 2] = packed;
@@ -70,6 +88,7 @@ __global__ void __launch_bounds__(kThreads) write_entries_kernel(const CompressK
 
 // A thread a channel of a row of the step.
 __global__ void __launch_bounds__(kThreads) remainder_kernel(const CompressKernelArgs a) {
+  enter();
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (at >= a.rows.n_rows * a.width) return;
   const int64_t row = at / a.width;
@@ -84,6 +103,7 @@ __global__ void __launch_bounds__(kThreads) remainder_kernel(const CompressKerne
 }
 
 __global__ void __launch_bounds__(kThreads) read_entries_kernel(const CompressKernelArgs a) {
+  enter();
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (at >= a.n_groups * a.width) return;
   const Group g = a.groups[at / a.width];
@@ -95,6 +115,7 @@ __global__ void __launch_bounds__(kThreads) read_entries_kernel(const CompressKe
 
 __global__ void __launch_bounds__(kThreads)
     read_keys_kernel(const CompressKernelArgs a, uint16_t* keys, int64_t n) {
+  enter();
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (at >= n * a.index_width) return;
   const int64_t entry = at / a.index_width;
@@ -105,25 +126,32 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
+void launch_step_groups(const StepGroups& args, cudaStream_t stream) {
+  launch_dependent(groups_kernel, {blocks_for(args.rows.n_sequences), kThreads}, args, stream);
+}
+
 void launch_pool_groups(const CompressKernelArgs& args, cudaStream_t stream) {
-  pool_kernel<<<blocks_for(args.n_groups * args.width), kThreads, 0, stream>>>(args);
+  launch_dependent(pool_kernel, {blocks_for(args.n_groups * args.width), kThreads}, args, stream);
 }
 
 void launch_write_keys(const CompressKernelArgs& args, cudaStream_t stream) {
   const unsigned blocks = blocks_for(args.n_groups * args.index_width);
-  write_keys_kernel<<<blocks, kThreads, 0, stream>>>(args);
+  launch_dependent(write_keys_kernel, {blocks, kThreads}, args, stream);
 }
 
 void launch_write_entries(const CompressKernelArgs& args, cudaStream_t stream) {
-  write_entries_kernel<<<blocks_for(args.n_groups * args.width), kThreads, 0, stream>>>(args);
+  launch_dependent(write_entries_kernel, {blocks_for(args.n_groups * args.width), kThreads}, args,
+                   stream);
 }
 
 void launch_keep_remainder(const CompressKernelArgs& args, cudaStream_t stream) {
-  remainder_kernel<<<blocks_for(args.rows.n_rows * args.width), kThreads, 0, stream>>>(args);
+  launch_dependent(remainder_kernel, {blocks_for(args.rows.n_rows * args.width), kThreads}, args,
+                   stream);
 }
 
 void launch_read_entries(const CompressKernelArgs& args, cudaStream_t stream) {
-  read_entries_kernel<<<blocks_for(args.n_groups * args.width), kThreads, 0, stream>>>(args);
+  launch_dependent(read_entries_kernel, {blocks_for(args.n_groups * args.width), kThreads}, args,
+                   stream);
 }
 
 void launch_read_keys(const CompressKernelArgs& args, uint16_t* keys, int64_t n,

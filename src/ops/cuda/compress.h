@@ -29,6 +29,16 @@ struct CompressKernelArgs {
   int64_t width = 0;        // dh
   int64_t index_width = 0;  // di
 };
+// The group that each sequence of a step of one row each completes, entry -1 where it completes
+// none, and the position of its first token: what a recorded step finds out by itself. Kernels
+// write nothing for entry -1.
+struct StepGroups {
+  Group* groups = nullptr;       // [S]
+  int64_t* positions = nullptr;  // [S]
+  RowTable rows;
+  int64_t ratio = 1;
+};
+void launch_step_groups(const StepGroups& args, cudaStream_t stream);
 // c = the softmax over the group's z of its a, channel by channel; ratio 1: a itself.
 void launch_pool_groups(const CompressKernelArgs& args, cudaStream_t stream);
 void launch_write_keys(const CompressKernelArgs& args, cudaStream_t stream);

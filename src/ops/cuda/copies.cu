@@ -1,4 +1,5 @@
 #include "ops/cuda/copies.h"
+#include "ops/cuda/launch.cuh"
 #include "ops/cuda/tables.cuh"
 
 namespace fathom::cuda {
@@ -9,6 +10,7 @@ constexpr int kThreads = 256;
 // Unit: what a thread moves at a time; it divides the row and all strides.
 template <class Unit>
 __global__ void __launch_bounds__(kThreads) copy_kernel(const CopyRows a) {
+  enter();
   const int64_t units = a.row_bytes / static_cast<int64_t>(sizeof(Unit));
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= a.n_rows * a.copies * units) return;
@@ -33,11 +35,12 @@ void copy(const CopyRows& a, cudaStream_t stream) {
   const int64_t n = a.n_rows * a.copies * (a.row_bytes / static_cast<int64_t>(sizeof(Unit)));
   if (n == 0) return;
   const auto blocks = static_cast<unsigned>((n + kThreads - 1) / kThreads);
-  copy_kernel<Unit><<<blocks, kThreads, 0, stream>>>(a);
+  launch_dependent(copy_kernel<Unit>, {blocks, kThreads, 0, a.plain_edge}, a, stream);
 }
 
 // Grid: a row of the step each.
 __global__ void __launch_bounds__(kThreads) commit_kernel(const CommitRows a) {
+  enter();
   const int64_t row = blockIdx.x;
   const int64_t s = a.rows.sequence[row];
   const SequenceEntry& sequence = a.rows.sequences[s];
@@ -63,7 +66,8 @@ void launch_copy_rows(const CopyRows& args, cudaStream_t stream) {
 }
 
 void launch_commit(const CommitRows& args, cudaStream_t stream) {
-  commit_kernel<<<static_cast<unsigned>(args.rows.n_rows), kThreads, 0, stream>>>(args);
+  launch_dependent(commit_kernel, {static_cast<unsigned>(args.rows.n_rows), kThreads}, args,
+                   stream);
 }
 
 }  // namespace fathom::cuda

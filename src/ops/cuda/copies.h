@@ -19,6 +19,7 @@ struct CopyRows {
   int64_t in_stride = 0;   // bytes
   int64_t out_stride = 0;  // bytes
   int64_t copies = 1;
+  bool plain_edge = false;  // LaunchGrid::plain
 };
 void launch_copy_rows(const CopyRows& args, cudaStream_t stream);
 

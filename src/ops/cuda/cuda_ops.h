@@ -11,8 +11,11 @@
 #include <span>
 #include <vector>
 
+#include "ops/backends.h"
+#include "ops/cuda/fast_weights.h"
 #include "ops/cuda/memory.h"
 #include "ops/cuda/product.h"
+#include "ops/cuda/recording.h"
 #include "ops/cuda/tables.h"
 #include "ops/ops.h"
 
@@ -20,17 +23,31 @@ namespace fathom {
 
 namespace cuda {
 struct CompressKernelArgs;
+struct MhcArgs;
+struct AttendKernelArgs;
 struct ExpertPass;
 struct IndexKernelArgs;
 }  // namespace cuda
 
 class CudaOps final : public Ops {
  public:
-  explicit CudaOps(std::unique_ptr<cuda::Memory> memory);
+  explicit CudaOps(std::unique_ptr<cuda::Memory> memory, Numerics numerics = Numerics::kExact);
   ~CudaOps() override;
 
-  DeviceMemory& memory() override { return *memory_; }
+  // Whoever asks for the memory may look at anything: nothing is left running beside the stream.
+  DeviceMemory& memory() override {
+    join();
+    return *memory_;
+  }
   cuda::Memory& gpu() { return *memory_; }
+  Result<void> prepare(const Weight& w) override;
+  Result<void> prepare(std::span<const ExpertWeights> experts,
+                       const ExpertWeights& shared) override;
+  Recorder* recorder() override {
+    join();
+    return &recording_;
+  }
+  const cuda::FastReport& fast_report() const { return fast_.report(); }
 
  protected:
   void do_rope(const RopeArgs& args) override;
@@ -47,8 +64,10 @@ class CudaOps final : public Ops {
   void do_attend(const AttendArgs& args) override;
   void do_route(const RouteArgs& args) override;
   void do_experts(const ExpertsArgs& args) override;
+  void do_engram_rows(const EngramRowsArgs& args) override;
   void do_engram_gather(const EngramGatherArgs& args) override;
   void do_engram_mix(const EngramMixArgs& args) override;
+  void do_greedy(const GreedyArgs& args) override;
 
  private:
   // The pointers of all experts of a layer, on the device.
@@ -62,8 +81,22 @@ class CudaOps final : public Ops {
   void done(const char* word) { memory_->check(cudaGetLastError(), word); }
   Tensor made(void* data, DType dtype, std::initializer_list<int64_t> shape) const;
   // n ids on the device, in scratch place `place`.
-  const int64_t* staged(size_t place, std::span<const int64_t> values);
+  int64_t* staged(size_t place, std::span<const int64_t> values);
   cudaStream_t stream() const { return memory_->stream(); }
+  // A probe sees the exact kernels.
+  bool fast() const { return numerics_ == Numerics::kFast && !probing(); }
+
+  // Coefficients of a site are predicted beside the sub-layer that follows it: on side(), from
+  // fork() on. join() is called by every word that reads or overwrites what they use; true where
+  // there was something to wait for.
+  cudaStream_t fork();
+  bool join();
+
+  void mhc_in_parts(const MhcStepArgs& args, const cuda::MhcArgs& kernel);
+  bool attend_fast(const AttendArgs& args, const cuda::AttendKernelArgs& kernel);
+  bool experts_fast(const ExpertsArgs& args);
+  // Groups that a recorded step may complete, computed by it.
+  void recorded_groups(cuda::CompressKernelArgs& kernel, int64_t** positions);
 
   void compress_entries(const CompressArgs& args, cuda::CompressKernelArgs& kernel);
   void select_pieces(const IndexSelectArgs& args, cuda::IndexKernelArgs& kernel);
@@ -71,8 +104,15 @@ class CudaOps final : public Ops {
   void run_experts(const cuda::ExpertPass& pass, float limit);
 
   std::unique_ptr<cuda::Memory> memory_;
+  Numerics numerics_;
   cuda::Scratch scratch_;
   cuda::StepTables tables_;
+  cuda::Recording recording_;
+  cuda::FastWeights fast_;
+  cudaStream_t side_ = nullptr;
+  cudaEvent_t forked_ = nullptr;
+  cudaEvent_t joined_ = nullptr;
+  bool side_busy_ = false;
   std::map<const void*, ExpertTable> expert_tables_;
 };
 

@@ -191,7 +191,8 @@ struct StagePart {
 
 // One warp's share of the rows: a lane has chunks lane % 4 and lane % 4 + 4 (of 16 bytes) of column
 // lane / 4 of the group. Columns without a row are left as they are: they cannot reach the others.
-// Everything is loaded before the buffer is waited for.
+// Everything is loaded before the buffer is waited for, past L1: it may be read before the kernel
+// has waited for the one in front of it.
 template <typename S>
 __device__ inline void stage_units(const Rows& in, const StagePart& part) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -202,16 +203,16 @@ __device__ inline void stage_units(const Rows& in, const StagePart& part) {
   uint4 high[kStep];
   uint32_t exponents[kStep];
   if (there) {
-    const int row = in.index == nullptr ? in.first + column : in.index[in.first + column];
+    const int row = in.index == nullptr ? in.first + column : __ldcg(in.index + in.first + column);
     const size_t place = static_cast<size_t>(row) * in.k +
                          static_cast<size_t>(in.first_unit + part.first) * kUnitColumns;
 #pragma unroll
     for (int u = 0; u < kStep; ++u) {
       if (part.first + u >= in.units) break;
       const uint8_t* from = in.codes + place + u * kUnitColumns + 16 * chunk;
-      low[u] = *reinterpret_cast<const uint4*>(from);
-      high[u] = *reinterpret_cast<const uint4*>(from + 64);
-      exponents[u] = *reinterpret_cast<const uint32_t*>(in.scales + place / 32 + 4 * u);
+      low[u] = __ldcg(reinterpret_cast<const uint4*>(from));
+      high[u] = __ldcg(reinterpret_cast<const uint4*>(from + 64));
+      exponents[u] = __ldcg(reinterpret_cast<const uint32_t*>(in.scales + place / 32 + 4 * u));
     }
   }
   ptx::barrier_wait(part.empty, part.parity);

@@ -73,6 +73,7 @@ template <typename S, bool kPaired>
 __device__ void consume(const DensePairDecode& w, Walk walk, const decode::Ring<S>& ring) {
   const DenseDecode& product = w.product;
   ptx::wait_for_inputs();
+  ptx::launch_dependents();
   if (walk.segments > 1) ptx::cluster_wait();
   decode::Cursors<S> at;
   int turn = 0;
@@ -99,7 +100,6 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   extern __shared__ __align__(1024) uint8_t shared[];
   const decode::Ring<S> ring(shared);
   const Walk walk(w);
-  ptx::launch_dependents();
   decode::start_barriers(ring, w.segments);
   const bool clusters = walk.segments > 1;
   if (clusters) ptx::cluster_arrive_relaxed();

@@ -32,7 +32,8 @@ struct EngramMixKernelArgs {
   int64_t n = 0;
   int64_t hidden = 0;
   float eps = 0;
-  float inverse_root = 0;  // hidden^-0.5
+  float inverse_root = 0;   // hidden^-0.5
+  bool plain_edge = false;  // LaunchGrid::plain, of the gate
 };
 void launch_engram_gate(const EngramMixKernelArgs& args, cudaStream_t stream);
 void launch_engram_mix(const EngramMixKernelArgs& args, cudaStream_t stream);

@@ -1,4 +1,5 @@
 #include "ops/cuda/experts.h"
+#include "ops/cuda/launch.cuh"
 #include "ops/cuda/math.cuh"
 
 namespace fathom::cuda {
@@ -9,6 +10,7 @@ constexpr int kGroupThreads = 512;
 
 // One block: a thread counts and places the slots of an expert, in order of rows.
 __global__ void __launch_bounds__(kGroupThreads) group_kernel(const GroupArgs a) {
+  enter();
   extern __shared__ int32_t memory[];
   int32_t* slots = memory;                    // [E + 1] slots before each expert
   int32_t* tiles = memory + a.n_experts + 1;  // [E + 1] tiles before each expert
@@ -49,6 +51,7 @@ __global__ void __launch_bounds__(kGroupThreads) group_kernel(const GroupArgs a)
 }
 
 __global__ void __launch_bounds__(kThreads) swiglu_kernel(const SwigluArgs a) {
+  enter();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= a.n * a.width) return;  // whole warps where codes are made
   float g = bf16_to_float(a.gate[i]);
@@ -69,6 +72,7 @@ __global__ void __launch_bounds__(kThreads) swiglu_kernel(const SwigluArgs a) {
 
 // Grid: a row each.
 __global__ void __launch_bounds__(kThreads) combine_kernel(const CombineArgs a) {
+  enter();
   __shared__ int32_t slots[kMaxChosen];
   const int64_t row = blockIdx.x;
   if (threadIdx.x == 0) {
@@ -92,18 +96,18 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(const CombineArgs a) 
 
 void launch_group(const GroupArgs& args, cudaStream_t stream) {
   const auto bytes = static_cast<size_t>(2 * (args.n_experts + 1)) * sizeof(int32_t);
-  group_kernel<<<1, kGroupThreads, bytes, stream>>>(args);
+  launch_dependent(group_kernel, {1, kGroupThreads, bytes}, args, stream);
 }
 
 void launch_swiglu(const SwigluArgs& args, cudaStream_t stream) {
   const int64_t n = args.n * args.width;
   if (n == 0) return;
   const auto blocks = static_cast<unsigned>((n + kThreads - 1) / kThreads);
-  swiglu_kernel<<<blocks, kThreads, 0, stream>>>(args);
+  launch_dependent(swiglu_kernel, {blocks, kThreads}, args, stream);
 }
 
 void launch_combine(const CombineArgs& args, cudaStream_t stream) {
-  combine_kernel<<<static_cast<unsigned>(args.n_rows), kThreads, 0, stream>>>(args);
+  launch_dependent(combine_kernel, {static_cast<unsigned>(args.n_rows), kThreads}, args, stream);
 }
 
 }  // namespace fathom::cuda

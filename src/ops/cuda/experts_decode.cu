@@ -62,7 +62,7 @@ struct Walk {
       : item(static_cast<int>(blockIdx.x)),
         step(static_cast<int>(gridDim.x)),
         tiles(w.n / kPackedRows),
-        items(tiles * *w.args.routes.n_active),
+        items(tiles * __ldcg(w.args.routes.n_active)),
         units(w.k / kUnitColumns) {}
 };
 
@@ -73,10 +73,10 @@ struct Item {
   int begin;
   int end;
   __device__ Item(const Product& w, const Walk& walk)
-      : expert(w.args.routes.active[walk.item / walk.tiles]),
+      : expert(__ldcg(w.args.routes.active + walk.item / walk.tiles)),
         tile(walk.item % walk.tiles),
-        begin(w.args.routes.offsets[expert]),
-        end(w.args.routes.offsets[expert + 1]) {}
+        begin(__ldcg(w.args.routes.offsets + expert)),
+        end(__ldcg(w.args.routes.offsets + expert + 1)) {}
 };
 
 template <typename S>
@@ -140,7 +140,9 @@ __device__ void consume(const Product& w, Walk walk, const decode::Ring<S>& ring
   }
 }
 
-// The first product has to wait for the routes; the second starts behind a first that did.
+// What a role reads before the kernels in front of it are complete: weights; routes, and for the
+// first product rows of x, where they are settled. Dependents start behind the wait, so that they
+// in turn find settled what this kernel waited for.
 template <typename S, bool kGateUp>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     experts_kernel(const __grid_constant__ Product w) {
@@ -148,8 +150,9 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   const decode::Ring<S> ring(shared);
   decode::start_barriers(ring, 1);
   const int warp = static_cast<int>(threadIdx.x) / 32 - S::kConsumerThreads / 32;
-  if (kGateUp || warp != 0) ptx::wait_for_inputs();
-  ptx::launch_dependents();
+  const bool early = kGateUp ? w.args.settled && warp >= 0 : warp == 0;
+  if (!early) ptx::wait_for_inputs();
+  if (warp < 0) ptx::launch_dependents();
   const Walk walk(w);
   if (warp < 0) {
     consume<S, kGateUp>(w, walk, ring);

@@ -40,6 +40,10 @@ struct ExpertsDecode {
   int d = 0;      // a multiple of 128
   int width = 0;  // a multiple of 128
   Routes routes;
+  // Routes and x were complete when the kernel in front of experts_gate_up waited for its inputs,
+  // and that kernel starts its dependents after that: then units and rows are fetched while it
+  // runs.
+  bool settled = false;
   int max_active = 0;  // at least the number of experts with pairs
   int columns = 0;  // pairs of an expert at a time (8, 16 or 32); more are done in further passes
   const uint8_t* x = nullptr;         // [rows, d] A8

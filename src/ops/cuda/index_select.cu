@@ -1,4 +1,5 @@
 #include "ops/cuda/index_select.h"
+#include "ops/cuda/launch.cuh"
 #include "ops/cuda/math.cuh"
 #include "ops/cuda/tables.cuh"
 
@@ -14,6 +15,7 @@ constexpr int kDigits = 256;
 
 // Grid: a row each, one warp.
 __global__ void __launch_bounds__(32) plan_kernel(const IndexKernelArgs a) {
+  enter();
   const int64_t row = blockIdx.x;
   RowPlan plan;
   plan.visible = (a.rows.position[row] + 1) / a.keys.stream.ratio;
@@ -44,6 +46,7 @@ __device__ int64_t entry_at(const IndexKernelArgs& a, int64_t row, int64_t place
 
 // A thread a place: its key stands in a column of shared memory, the row's queries beside it.
 __global__ void __launch_bounds__(kScoreThreads) score_kernel(const IndexKernelArgs a) {
+  enter();
   extern __shared__ float memory[];
   const int64_t piece_row = blockIdx.y;
   const int64_t row = a.first_row + piece_row;
@@ -103,6 +106,7 @@ __global__ void __launch_bounds__(kScoreThreads) score_kernel(const IndexKernelA
 
 // The best score of every candidate block; the newest one is always kept.
 __global__ void __launch_bounds__(kScoreThreads) top_kernel(const IndexKernelArgs a) {
+  enter();
   const int64_t piece_row = blockIdx.y;
   const RowPlan plan = a.plan[a.first_row + piece_row];
   const int64_t block = int64_t{blockIdx.x} * kScoreThreads + threadIdx.x;
@@ -237,6 +241,7 @@ __device__ void write_all(int32_t* out, int64_t n, int64_t k) {
 
 // Grid: a row each.
 __global__ void __launch_bounds__(kChooseThreads) choose_kernel(const IndexKernelArgs a) {
+  enter();
   __shared__ ChooseRoom room;
   const int64_t row = a.first_row + blockIdx.x;
   const RowPlan plan = a.plan[row];
@@ -260,7 +265,7 @@ __global__ void __launch_bounds__(kChooseThreads) choose_kernel(const IndexKerne
 }  // namespace
 
 void launch_plan_rows(const IndexKernelArgs& args, cudaStream_t stream) {
-  plan_kernel<<<static_cast<unsigned>(args.rows.n_rows), 32, 0, stream>>>(args);
+  launch_dependent(plan_kernel, {static_cast<unsigned>(args.rows.n_rows), 32}, args, stream);
 }
 
 void launch_scores(const IndexKernelArgs& args, cudaStream_t stream) {
@@ -274,15 +279,17 @@ void launch_scores(const IndexKernelArgs& args, cudaStream_t stream) {
   cudaFuncSetAttribute(score_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                        static_cast<int>(bytes));
   if (args.stride > 0) {
-    score_kernel<<<dim3(of(args.stride), rows), kScoreThreads, bytes, stream>>>(args);
+    launch_dependent(score_kernel, {dim3(of(args.stride), rows), kScoreThreads, bytes}, args,
+                     stream);
   }
   if (args.pool_out != nullptr && args.block_stride > 0) {
-    top_kernel<<<dim3(of(args.block_stride), rows), kScoreThreads, 0, stream>>>(args);
+    launch_dependent(top_kernel, {dim3(of(args.block_stride), rows), kScoreThreads}, args, stream);
   }
 }
 
 void launch_choose(const IndexKernelArgs& args, cudaStream_t stream) {
-  choose_kernel<<<static_cast<unsigned>(args.n_piece), kChooseThreads, 0, stream>>>(args);
+  launch_dependent(choose_kernel, {static_cast<unsigned>(args.n_piece), kChooseThreads}, args,
+                   stream);
 }
 
 }  // namespace fathom::cuda

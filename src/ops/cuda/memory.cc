@@ -55,6 +55,7 @@ Result<std::unique_ptr<Memory>> Memory::open() {
   std::unique_ptr<Memory> memory(new Memory());
   memory->check(cudaSetDevice(0), "open GPU 0");
   memory->check(cudaStreamCreateWithFlags(&memory->stream_, cudaStreamNonBlocking), "stream");
+  memory->check(cudaStreamCreateWithFlags(&memory->upload_, cudaStreamNonBlocking), "stream");
   void* staging = nullptr;
   memory->check(cudaMallocHost(&staging, kStagingBytes), "pinned memory");
   memory->staging_ = static_cast<std::byte*>(staging);
@@ -64,6 +65,7 @@ Result<std::unique_ptr<Memory>> Memory::open() {
 
 Memory::~Memory() {
   if (staging_ != nullptr) cudaFreeHost(staging_);
+  if (upload_ != nullptr) cudaStreamDestroy(upload_);
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
@@ -82,7 +84,8 @@ Result<Buffer> Memory::allocate(int64_t bytes, const std::string& what) {
   }
   if (code != cudaSuccess) return io_error("cuda: " + what + ": " + cudaGetErrorString(code));
   Buffer buffer = Buffer::adopt(data, bytes, Device::kCuda, release_device);
-  const cudaError_t cleared = cudaMemsetAsync(data, 0, size, stream_);
+  cudaError_t cleared = cudaMemsetAsync(data, 0, size, recording_ ? upload_ : stream_);
+  if (recording_ && cleared == cudaSuccess) cleared = cudaStreamSynchronize(upload_);
   if (cleared != cudaSuccess) return io_error("cuda: " + what + ": " + cudaGetErrorString(cleared));
   return buffer;
 }
@@ -90,6 +93,10 @@ Result<Buffer> Memory::allocate(int64_t bytes, const std::string& what) {
 void Memory::write(void* to, const void* from, int64_t bytes) {
   if (bytes <= 0 || failed()) return;
   const auto size = static_cast<size_t>(bytes);
+  if (recording_) {
+    check(cudaMemcpyAsync(to, from, size, cudaMemcpyHostToDevice, upload_), "copy to the GPU");
+    return check(cudaStreamSynchronize(upload_), "copy to the GPU");
+  }
   if (bytes > kStagingBytes / 4) {
     check(cudaMemcpyAsync(to, from, size, cudaMemcpyHostToDevice, stream_), "copy to the GPU");
     check(cudaStreamSynchronize(stream_), "copy to the GPU");
@@ -107,6 +114,7 @@ void Memory::write(void* to, const void* from, int64_t bytes) {
 
 void Memory::read(void* to, const void* from, int64_t bytes) {
   if (bytes <= 0) return;
+  FATHOM_CHECK(!recording_);
   const auto size = static_cast<size_t>(bytes);
   if (!failed()) {
     check(cudaMemcpyAsync(to, from, size, cudaMemcpyDeviceToHost, stream_), "copy from the GPU");
@@ -136,7 +144,12 @@ void Memory::fail(const Error& error) {
 void* Scratch::bytes(size_t place, int64_t n) {
   Buffer& buffer = buffers_[place];
   if (buffer.data() != nullptr && buffer.bytes() >= n) return buffer.data();
-  memory_.check(cudaStreamSynchronize(memory_.stream()), "work space");
+  if (memory_.recording()) {
+    replaced_.push_back(std::move(buffer));
+  } else {
+    memory_.check(cudaStreamSynchronize(memory_.stream()), "work space");
+    if (buffer.data() != nullptr) ++generation_;
+  }
   if (memory_.failed()) return nullptr;
   buffer = Buffer();
   Result<Buffer> grown = memory_.allocate(n + n / 4 + 256, "work space of a word");

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tensor/memory.h"
 
@@ -42,6 +43,10 @@ class Memory final : public DeviceMemory {
   Result<void> sync() override;
 
   cudaStream_t stream() const { return stream_; }
+  // While words are kept and not run (ops/recorder.h), writes and zeroes of new memory are made at
+  // once, beside the stream; nothing is read.
+  void set_recording(bool on) { recording_ = on; }
+  bool recording() const { return recording_; }
   bool failed() const { return failure_.has_value(); }
   // Keeps the failure that `code` stands for, if any; `what` is the word or the copy.
   void check(cudaError_t code, const char* what);
@@ -54,6 +59,8 @@ class Memory final : public DeviceMemory {
   static constexpr int64_t kStagingBytes = int64_t{16} << 20;
 
   cudaStream_t stream_ = nullptr;
+  cudaStream_t upload_ = nullptr;  // of writes while words are kept
+  bool recording_ = false;
   std::byte* staging_ = nullptr;
   int64_t staged_ = 0;  // bytes of it in use
   std::optional<Error> failure_;
@@ -73,6 +80,9 @@ class Scratch {
 
   int64_t held_bytes() const;
 
+  // Counts how often memory that a word may have been launched with was given back.
+  int64_t generation() const { return generation_; }
+
  private:
   static constexpr size_t kPlaces = 12;
 
@@ -80,6 +90,8 @@ class Scratch {
 
   Memory& memory_;
   Buffer buffers_[kPlaces];
+  std::vector<Buffer> replaced_;  // while words were being kept: those may use them
+  int64_t generation_ = 0;
 };
 
 }  // namespace fathom::cuda

@@ -1,5 +1,6 @@
 #include "ops/cuda/mhc.h"
 
+#include "ops/cuda/launch.cuh"
 #include "ops/cuda/math.cuh"
 
 namespace fathom::cuda {
@@ -12,6 +13,7 @@ unsigned blocks_for(int64_t n) { return static_cast<unsigned>((n + kThreads - 1)
 
 // A thread for each channel of a row: it holds all streams.
 __global__ void __launch_bounds__(kThreads) expand_kernel(const MhcArgs a) {
+  enter();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= a.n_rows * a.hidden) return;
   const int64_t row = i / a.hidden;
@@ -30,6 +32,7 @@ __global__ void __launch_bounds__(kThreads) expand_kernel(const MhcArgs a) {
 
 // Grid: a row each. Products with every row of fn and with itself, a half-warp each.
 __global__ void __launch_bounds__(kPredictThreads) predict_kernel(const MhcArgs a) {
+  enter();
   extern __shared__ uint16_t x[];
   __shared__ float sums[(2 + kMaxStreams) * kMaxStreams + 1];
   const int64_t width = a.n * a.hidden;
@@ -95,6 +98,7 @@ __device__ void softmax_rows(float* comb, int64_t n, float eps) {
 
 // Grid: a row each, one warp.
 __global__ void __launch_bounds__(32) coefficients_kernel(const MhcArgs a) {
+  enter();
   __shared__ float comb[kMaxStreams * kMaxStreams];
   const int64_t n = a.n;
   const float* mix = a.mix + blockIdx.x * (2 + n) * n;
@@ -116,6 +120,7 @@ __global__ void __launch_bounds__(32) coefficients_kernel(const MhcArgs a) {
 }
 
 __global__ void __launch_bounds__(kThreads) collapse_kernel(const MhcArgs a) {
+  enter();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= a.n_rows * a.hidden) return;
   const int64_t row = i / a.hidden;
@@ -129,7 +134,7 @@ __global__ void __launch_bounds__(kThreads) collapse_kernel(const MhcArgs a) {
 }  // namespace
 
 void launch_mhc_expand(const MhcArgs& args, cudaStream_t stream) {
-  expand_kernel<<<blocks_for(args.n_rows * args.hidden), kThreads, 0, stream>>>(args);
+  launch_dependent(expand_kernel, {blocks_for(args.n_rows * args.hidden), kThreads}, args, stream);
 }
 
 void launch_mhc_predict(const MhcArgs& args, cudaStream_t stream) {
@@ -138,15 +143,17 @@ void launch_mhc_predict(const MhcArgs& args, cudaStream_t stream) {
     cudaFuncSetAttribute(predict_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          static_cast<int>(bytes));
   }
-  predict_kernel<<<static_cast<unsigned>(args.n_rows), kPredictThreads, bytes, stream>>>(args);
+  launch_dependent(predict_kernel, {static_cast<unsigned>(args.n_rows), kPredictThreads, bytes},
+                   args, stream);
 }
 
 void launch_mhc_coefficients(const MhcArgs& args, cudaStream_t stream) {
-  coefficients_kernel<<<static_cast<unsigned>(args.n_rows), 32, 0, stream>>>(args);
+  launch_dependent(coefficients_kernel, {static_cast<unsigned>(args.n_rows), 32}, args, stream);
 }
 
 void launch_mhc_collapse(const MhcArgs& args, cudaStream_t stream) {
-  collapse_kernel<<<blocks_for(args.n_rows * args.hidden), kThreads, 0, stream>>>(args);
+  launch_dependent(collapse_kernel, {blocks_for(args.n_rows * args.hidden), kThreads}, args,
+                   stream);
 }
 
 }  // namespace fathom::cuda

@@ -81,4 +81,12 @@ __device__ inline uint32_t lowered_e4m3x4(uint32_t codes, uint32_t shift) {
   return e4m3x4(low.x * factor, low.y * factor, high.x * factor, high.y * factor);
 }
 
+// Four E4M3 codes times 2^shift, which must not leave the format above; below as lowered_e4m3x4.
+__device__ inline uint32_t moved_e4m3x4(uint32_t codes, int shift) {
+  const float factor = power(static_cast<uint32_t>(127 + max(shift, -40)));
+  const float2 low = from_e4m3x2(codes & 0xFFFFU);
+  const float2 high = from_e4m3x2(codes >> 16);
+  return e4m3x4(low.x * factor, low.y * factor, high.x * factor, high.y * factor);
+}
+
 }  // namespace fathom::cuda::fast

@@ -17,15 +17,24 @@ __device__ SourceRow source_row(int tile, int row, bool paired) {
   return {(row & 8) != 0, 32 * tile + 8 * (row >> 4) + (row & 7)};
 }
 
-__device__ int differing_codes(uint32_t before, uint32_t after, uint32_t shift) {
+// Codes of which `after` is 2^shift times `before` do not differ.
+__device__ int differing_codes(uint32_t before, uint32_t after, int shift) {
+  const float back = fast::power(static_cast<uint32_t>(127 - max(shift, -40)));
   int count = 0;
   for (int i = 0; i < 4; i += 2) {
     const float2 x = fast::from_e4m3x2(before >> (8 * i) & 0xFFFFU);
     const float2 y = fast::from_e4m3x2(after >> (8 * i) & 0xFFFFU);
-    const float back = fast::power(127U + min(shift, 40U));
     count += (y.x * back != x.x) + (y.y * back != x.y);
   }
   return count;
+}
+
+// The exponent field that a code's magnitude needs: one more where the mantissa is full, since the
+// highest field has no room for it.
+__device__ int exponent_field(uint32_t codes) {
+  uint32_t top = 0;
+  for (int i = 0; i < 4; ++i) top = max(top, codes >> (8 * i) & 0x7FU);
+  return static_cast<int>((top + 1) >> 3);
 }
 
 __device__ void add_changed(int count, unsigned long long* changed) {
@@ -34,40 +43,71 @@ __device__ void add_changed(int count, unsigned long long* changed) {
     atomicAdd(changed, static_cast<unsigned long long>(count));
 }
 
-// One block a unit, one thread a lane of a warp of the warpgroup that will read it.
-__global__ void pack_dense_kernel(PackDense w) {
-  const int tile = blockIdx.y;
-  const int unit = blockIdx.x;
+// What a thread of pack_dense_kernel has of a unit: rows g and g + 8 of its warp's sixteen.
+struct DenseRow {
+  const uint8_t* codes;   // of the row, at the unit's first column
+  const uint8_t* scales;  // of its blocks of 32 columns
+  int group;              // of rows that share an exponent: 0 or 1
+};
+__device__ DenseRow dense_row(const PackDense& w, int half) {
   const int warp = threadIdx.x / 32;
-  const int g = threadIdx.x % 32 / 4;
-  const int t = threadIdx.x % 4;
   const bool paired = w.up_codes != nullptr;
-  const int groups = w.k / kGroup;
-  uint8_t* out = w.units + (static_cast<size_t>(tile) * gridDim.x + unit) * kDenseUnitBytes;
-  if (threadIdx.x >= 2 && threadIdx.x < kUnitHeader) out[threadIdx.x] = 0;
+  const SourceRow source =
+      source_row(static_cast<int>(blockIdx.y), 16 * warp + threadIdx.x % 32 / 4 + 8 * half, paired);
+  const auto unit = static_cast<int>(blockIdx.x);
+  return {(source.up ? w.up_codes : w.codes) + static_cast<size_t>(source.row) * w.k +
+              kUnitColumns * unit,
+          (source.up ? w.up_scales : w.scales) +
+              static_cast<size_t>(source.row / kGroup) * (w.k / kGroup) + 4 * unit,
+          paired ? half : warp / 2};
+}
+__device__ uint32_t dense_codes(const DenseRow& row, int step, int side) {
+  return *reinterpret_cast<const uint32_t*>(row.codes + 32 * step + 16 * side +
+                                            4 * (threadIdx.x % 4));
+}
+
+constexpr int kTopField = 15;
+
+// One block a unit, one thread a lane of a warp of the warpgroup that will read it. The exponent of
+// a group is the lowest that leaves all its values inside the format: blocks whose codes do not
+// fill it are raised, so that as few as possible are lowered.
+__global__ void pack_dense_kernel(PackDense w) {
+  __shared__ int needed[2];
+  if (threadIdx.x < 2) needed[threadIdx.x] = 0;
+  __syncthreads();
+  for (int half = 0; half < 2; ++half) {
+    const DenseRow row = dense_row(w, half);
+    int most = 0;
+    for (int step = 0; step < 4; ++step) {
+      const int field =
+          max(exponent_field(dense_codes(row, step, 0)), exponent_field(dense_codes(row, step, 1)));
+      most = max(most, row.scales[step] + field);
+    }
+    atomicMax(&needed[row.group], most);
+  }
+  __syncthreads();
+  uint8_t* out =
+      w.units + (static_cast<size_t>(blockIdx.y) * gridDim.x + blockIdx.x) * kDenseUnitBytes;
+  if (threadIdx.x < kUnitHeader) {
+    const int group = min(static_cast<int>(threadIdx.x), 1);
+    out[threadIdx.x] =
+        threadIdx.x < 2 ? static_cast<uint8_t>(max(needed[group] - kTopField, 0)) : 0;
+  }
   int changed = 0;
   for (int half = 0; half < 2; ++half) {
-    const SourceRow source = source_row(tile, 16 * warp + g + 8 * half, paired);
-    const uint8_t* codes = source.up ? w.up_codes : w.codes;
-    const uint8_t* scales = (source.up ? w.up_scales : w.scales) +
-                            static_cast<size_t>(source.row / kGroup) * groups + 4 * unit;
-    const uint32_t top = max(max(scales[0], scales[1]), max(scales[2], scales[3]));
-    const uint8_t* row = codes + static_cast<size_t>(source.row) * w.k + kUnitColumns * unit;
+    const DenseRow row = dense_row(w, half);
+    const int exponent = max(needed[row.group] - kTopField, 0);
     for (int step = 0; step < 4; ++step) {
-      const uint32_t shift = top - scales[step];
+      const int shift = row.scales[step] - exponent;
       for (int side = 0; side < 2; ++side) {
-        const uint32_t code =
-            *reinterpret_cast<const uint32_t*>(row + 32 * step + 16 * side + 4 * t);
-        const uint32_t lowered = shift == 0 ? code : fast::lowered_e4m3x4(code, shift);
-        if (shift != 0) changed += differing_codes(code, lowered, shift);
+        const uint32_t code = dense_codes(row, step, side);
+        const uint32_t moved = shift == 0 ? code : fast::moved_e4m3x4(code, shift);
+        if (shift != 0) changed += differing_codes(code, moved, shift);
         const int at =
             kUnitHeader + (step * 128 + static_cast<int>(threadIdx.x)) * 16 + 8 * side + 4 * half;
-        *reinterpret_cast<uint32_t*>(out + at) = lowered;
+        *reinterpret_cast<uint32_t*>(out + at) = moved;
       }
     }
-    const bool writes = paired ? threadIdx.x == 0 : (half == 0 && threadIdx.x % 64 == 0);
-    const int place = paired ? half : warp / 2;
-    if (writes) out[place] = static_cast<uint8_t>(top);
   }
   add_changed(changed, w.changed);
 }

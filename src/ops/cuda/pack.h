@@ -4,9 +4,10 @@
 // and prefill kernels read (docs/kernels/decode.md). Nothing here runs in a step.
 //
 // Rebasing (docs/kernels/decode.md): the tensor cores of sm_90 have no scale input, so the power of
-// two of a block moves into the elements' exponents, down from the largest scale of a group.
-// Elements that fall below E4M3's 2^-6 on the way may lose bits; every changed value is counted,
-// and the loader keeps the exact kernel for a weight that exceeds its limit.
+// two of a block moves into the elements' exponents: a group has one exponent, the lowest that
+// leaves its values inside the format. Elements that fall below E4M3's 2^-6 on the way may lose
+// bits; every changed value is counted, and the loader keeps the exact kernel for a weight that
+// exceeds its limit.
 
 #include <cuda_runtime.h>
 
@@ -25,9 +26,9 @@ constexpr int kUnitColumns = 128;
 // thread's registers.
 //
 // units [n / 64][k / 128] of 8,208 bytes: a header of 16 bytes, then A fragments [4 steps of 32
-// columns][4 warps][32 lanes][16 bytes]. The header's first two bytes are the E8M0 scales of rows
-// 0..31 and 32..63 of the tile, or with `up` of the gate's and the up matrix's rows: the group that
-// shares one exponent is 32 rows by 128 columns.
+// columns][4 warps][32 lanes][16 bytes]. The header's first two bytes are the E8M0 exponents of
+// rows 0..31 and 32..63 of the tile, or with `up` of the gate's and the up matrix's rows: the group
+// that shares one exponent is 32 rows by 128 columns.
 struct PackDense {
   const uint8_t* codes = nullptr;
   const uint8_t* scales = nullptr;

@@ -1,5 +1,6 @@
 #include "ops/cuda/product.h"
 
+#include "ops/cuda/launch.cuh"
 #include "ops/cuda/math.cuh"
 
 namespace fathom::cuda {
@@ -126,6 +127,7 @@ __device__ void store(const ProductArgs& a, const RowTile& tile, int64_t o,
 
 template <class X, class W, int kRows>
 __global__ void __launch_bounds__(kThreads) product_kernel(const ProductArgs a) {
+  enter();
   __shared__ float2 staged[kRows][kBlocks][16];
   const int j = threadIdx.x % 16;
   const int half_warp = threadIdx.x / 16;
@@ -190,7 +192,7 @@ void launch(const ProductArgs& a, cudaStream_t stream) {
   const int64_t row_tiles = a.tiles != nullptr ? a.max_tiles : (a.n_rows + kRows - 1) / kRows;
   const dim3 grid(static_cast<unsigned>(out_tiles), static_cast<unsigned>(row_tiles),
                   static_cast<unsigned>(a.planes));
-  product_kernel<X, W, kRows><<<grid, kThreads, 0, stream>>>(a);
+  launch_dependent(product_kernel<X, W, kRows>, {grid, kThreads}, a, stream);
 }
 
 template <class X, class W>
@@ -204,6 +206,7 @@ void launch_rows(const ProductArgs& a, cudaStream_t stream) {
 
 void launch_product(const ProductArgs& a, cudaStream_t stream) {
   if (a.n_out == 0 || (a.tiles == nullptr ? a.n_rows : a.max_tiles) == 0) return;
+  if (launch_wide_product(a, stream)) return;
   switch (a.w.format) {
     case WeightFormat::kBf16:
       return launch_rows<Bf16Source, Bf16Weight>(a, stream);

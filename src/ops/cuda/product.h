@@ -65,6 +65,10 @@ struct ProductArgs {
 };
 void launch_product(const ProductArgs& args, cudaStream_t stream);
 
+// The same bits from a kernel that reads the weight as fast as memory gives it, for rows by their
+// bf16 values and widths that are multiples of 256; false, and nothing done, for any other product.
+bool launch_wide_product(const ProductArgs& args, cudaStream_t stream);
+
 // A weight, or rows, as the words have them.
 ProductWeight product_weight(const Weight& w);
 ProductRows product_rows(const Activation& x);

@@ -1,5 +1,6 @@
 #include "ops/cuda/route.h"
 
+#include "ops/cuda/launch.cuh"
 #include "ops/cuda/math.cuh"
 
 namespace fathom::cuda {
@@ -7,11 +8,13 @@ namespace {
 
 constexpr int kThreads = 256;
 
+__device__ float score_of(float v) { return __fsqrt_rn(v > 20.0f ? v : log1p_f32(exp_f32(v))); }
+
 __global__ void __launch_bounds__(kThreads) sqrt_softplus_kernel(float* scores, int64_t n) {
+  enter();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= n) return;
-  const float v = scores[i];
-  scores[i] = __fsqrt_rn(v > 20.0f ? v : log1p_f32(exp_f32(v)));
+  scores[i] = score_of(scores[i]);
 }
 
 struct Best {
@@ -27,12 +30,17 @@ __device__ Best better(const Best& a, const Best& b) {
 
 // Grid: a row each, one warp: k times the best of what is left.
 __global__ void __launch_bounds__(32) route_kernel(const RouteKernelArgs a) {
-  extern __shared__ float biased[];  // [E]
+  enter();
+  extern __shared__ float biased[];  // [E], then the scores [E]
   const int64_t row = blockIdx.x;
   const bool image = a.image_mask != nullptr && a.image_mask[row] != 0;
   const float* bias = image ? a.bias_image : a.bias;
-  const float* scores = a.scores + row * a.n_experts;
-  for (int64_t e = threadIdx.x; e < a.n_experts; e += 32) biased[e] = scores[e] + bias[e];
+  float* scores = biased + a.n_experts;
+  for (int64_t e = threadIdx.x; e < a.n_experts; e += 32) {
+    const float score = a.scores[row * a.n_experts + e];
+    scores[e] = a.raw ? score_of(score) : score;
+    biased[e] = scores[e] + bias[e];
+  }
   __syncwarp();
   float* weights = a.weights + row * a.weight_stride;
   float sum = 0;
@@ -68,8 +76,8 @@ void launch_sqrt_softplus(float* scores, int64_t n, cudaStream_t stream) {
 }
 
 void launch_route(const RouteKernelArgs& args, cudaStream_t stream) {
-  const auto bytes = static_cast<size_t>(args.n_experts) * sizeof(float);
-  route_kernel<<<static_cast<unsigned>(args.n_rows), 32, bytes, stream>>>(args);
+  const auto bytes = static_cast<size_t>(2 * args.n_experts) * sizeof(float);
+  launch_dependent(route_kernel, {static_cast<unsigned>(args.n_rows), 32, bytes}, args, stream);
 }
 
 }  // namespace fathom::cuda

@@ -17,6 +17,7 @@ struct RouteKernelArgs {
   int64_t id_stride = 0;
   int64_t weight_stride = 0;
   const float* scores = nullptr;  // [N, E]
+  bool raw = false;               // sqrt(softplus()) of the scores is still to be taken
   const float* bias = nullptr;
   const float* bias_image = nullptr;
   const uint8_t* image_mask = nullptr;  // [N], or null

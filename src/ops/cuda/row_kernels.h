@@ -43,6 +43,27 @@ struct RotateRows {
 };
 void launch_rotate(const RotateRows& args, cudaStream_t stream);
 
+// The same, then through IDX4: what indexer queries go through. The width is a multiple of 32.
+void launch_index_queries(const RotateRows& args, cudaStream_t stream);
+
+// Window rows in one pass: norm, rotation of the last 2 `half` channels, A8.
+struct WindowRowsArgs {
+  uint8_t* codes = nullptr;  // [n_rows, width]
+  uint8_t* scales = nullptr;
+  int64_t code_stride = 0;
+  int64_t scale_stride = 0;
+  const uint16_t* x = nullptr;
+  int64_t x_stride = 0;
+  const uint16_t* weight = nullptr;
+  const float* cos = nullptr;  // [n_rows, half]
+  const float* sin = nullptr;
+  int64_t half = 0;
+  int64_t n_rows = 0;
+  int64_t width = 0;  // multiple of 32
+  float eps = 0;
+};
+void launch_window_rows(const WindowRowsArgs& args, cudaStream_t stream);
+
 // cos and sin of positions [n].
 struct RotationTable {
   float* cos = nullptr;  // [n, half]

@@ -5,7 +5,23 @@
 
 namespace fathom::cuda {
 
+const void* Mirror::keep(std::span<const std::byte> bytes) {
+  for (const Kept& kept : kept_) {
+    if (std::ranges::equal(bytes, kept.bytes)) return kept.copy.data();
+  }
+  const auto n = static_cast<int64_t>(bytes.size());
+  Result<Buffer> copy = memory_.allocate(n, "tables of a recorded step");
+  if (!copy) {
+    memory_.fail(copy.error());
+    return nullptr;
+  }
+  memory_.write(copy->data(), bytes.data(), n);
+  kept_.push_back({{bytes.begin(), bytes.end()}, std::move(*copy)});
+  return kept_.back().copy.data();
+}
+
 const void* Mirror::update(std::span<const std::byte> bytes) {
+  if (memory_.recording()) return keep(bytes);
   if (copy_.data() != nullptr && std::ranges::equal(bytes, last_)) return copy_.data();
   const auto n = static_cast<int64_t>(bytes.size());
   if (copy_.data() == nullptr || copy_.bytes() < n) {
@@ -22,6 +38,10 @@ const void* Mirror::update(std::span<const std::byte> bytes) {
   memory_.write(copy_.data(), bytes.data(), n);
   if (memory_.failed()) last_.clear();
   return copy_.data();
+}
+
+void StepTables::drop_kept() {
+  for (Mirror* mirror : {&rows_, &blocks_, &slots_}) mirror->drop_kept();
 }
 
 RowTable StepTables::rows(const Rows& rows) {

@@ -47,12 +47,24 @@ struct SlotTable {
 // Host bytes and their copy.
 class Mirror {
  public:
+  struct Kept {
+    std::vector<std::byte> bytes;
+    Buffer copy;
+  };
+
   explicit Mirror(Memory& memory) : memory_(memory) {}
-  // The copy; null where the memory failed.
+  // The copy; null where the memory failed. While the memory records, every content has a copy of
+  // its own.
   const void* update(std::span<const std::byte> bytes);
+  // Those copies; they stay until they are dropped.
+  std::span<const Kept> kept() const { return kept_; }
+  void drop_kept() { kept_.clear(); }
 
  private:
+  const void* keep(std::span<const std::byte> bytes);
+
   Memory& memory_;
+  std::vector<Kept> kept_;
   std::vector<std::byte> last_;
   Buffer copy_;
 };
@@ -64,6 +76,10 @@ class StepTables {
   RowTable rows(const Rows& rows);
   BlockTable blocks(const KvView& view);
   SlotTable slots(const SlotView& view);
+
+  // Tables of rows that were made while the memory recorded, each of one row a sequence.
+  std::span<const Mirror::Kept> kept_rows() const { return rows_.kept(); }
+  void drop_kept();
 
  private:
   Mirror rows_;

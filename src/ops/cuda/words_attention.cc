@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "ops/cuda/attend.h"
+#include "ops/cuda/attend_decode.h"
 #include "ops/cuda/compress.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/index_select.h"
@@ -92,19 +93,37 @@ void CudaOps::do_compress(const CompressArgs& args) {
   show("attn.index_k", made(keys, DType::kBf16, {n, kernel.index_width}));
 }
 
+void CudaOps::recorded_groups(cuda::CompressKernelArgs& kernel, int64_t** positions) {
+  const int64_t n = kernel.rows.n_sequences;
+  FATHOM_CHECK(n == kernel.rows.n_rows);
+  auto* room = static_cast<int64_t*>(recording_.room(3 * n * dtype_bytes(DType::kI64)));
+  if (room == nullptr) return;
+  auto* groups = reinterpret_cast<cuda::Group*>(room);
+  *positions = room + 2 * n;
+  kernel.groups = groups;
+  kernel.n_groups = n;
+  cuda::launch_step_groups({groups, *positions, kernel.rows, kernel.ratio}, stream());
+}
+
 // The groups that the step completes: latents, index keys from the latents before they are rotated,
 // then the entries.
 void CudaOps::compress_entries(const CompressArgs& args, cuda::CompressKernelArgs& kernel) {
-  const std::vector<cuda::Group> groups = groups_of(*args.rows, kernel.ratio);
-  const auto n = static_cast<int64_t>(groups.size());
   const int64_t half = args.inv_freq.dim(0);
-  kernel.n_groups = n;
-  if (n == 0) return;
-  std::vector<int64_t> table;
-  for (const cuda::Group& g : groups) table.insert(table.end(), {g.sequence, g.entry});
-  for (const cuda::Group& g : groups) table.push_back(g.entry * kernel.ratio);
-  const int64_t* staged_table = staged(kGroups, table);
-  kernel.groups = reinterpret_cast<const cuda::Group*>(staged_table);
+  int64_t* positions = nullptr;
+  if (recording_.active()) {
+    recorded_groups(kernel, &positions);
+  } else {
+    const std::vector<cuda::Group> groups = groups_of(*args.rows, kernel.ratio);
+    kernel.n_groups = static_cast<int64_t>(groups.size());
+    if (groups.empty()) return;
+    std::vector<int64_t> table;
+    for (const cuda::Group& g : groups) table.insert(table.end(), {g.sequence, g.entry});
+    for (const cuda::Group& g : groups) table.push_back(g.entry * kernel.ratio);
+    int64_t* staged_table = staged(kGroups, table);
+    kernel.groups = reinterpret_cast<const cuda::Group*>(staged_table);
+    positions = staged_table + 2 * kernel.n_groups;
+  }
+  const int64_t n = kernel.n_groups;
   kernel.c = scratch_.get<uint16_t>(kLatents, n * kernel.width);
   kernel.keys = scratch_.get<uint16_t>(kKeys, n * kernel.index_width);
   auto* cos = scratch_.get<float>(kTables, 2 * n * half);
@@ -134,7 +153,7 @@ void CudaOps::compress_entries(const CompressArgs& args, cuda::CompressKernelArg
   };
   cuda::launch_rotation({.cos = cos,
                          .sin = cos + n * half,
-                         .position = staged_table + 2 * n,
+                         .position = positions,
                          .inv_freq = f32(args.inv_freq),
                          .n = n,
                          .half = half},
@@ -250,19 +269,23 @@ void CudaOps::do_index_select(const IndexSelectArgs& args) {
       .settle = !probing(),
       .plan = plan};
   if (memory_->failed()) return;
-  cuda::launch_rotate({.y = q,
-                       .x = bf16(args.q),
-                       .cos = f32(args.rope.cos),
-                       .sin = f32(args.rope.sin),
-                       .n_rows = n_rows,
-                       .heads = args.n_heads,
-                       .width = width,
-                       .half = args.rope.inv_freq.dim(0)},
-                      stream());
-  const Tensor shown = made(q, DType::kBf16, {n_rows, args.n_heads, width});
-  show("attn.index_q_rope", shown);
-  cuda::launch_through_idx4(q, n_rows * row_width, stream());
-  show("attn.index_q", shown);
+  const cuda::RotateRows rotate = {.y = q,
+                                   .x = bf16(args.q),
+                                   .cos = f32(args.rope.cos),
+                                   .sin = f32(args.rope.sin),
+                                   .n_rows = n_rows,
+                                   .heads = args.n_heads,
+                                   .width = width,
+                                   .half = args.rope.inv_freq.dim(0)};
+  if (probing()) {
+    const Tensor shown = made(q, DType::kBf16, {n_rows, args.n_heads, width});
+    cuda::launch_rotate(rotate, stream());
+    show("attn.index_q_rope", shown);
+    cuda::launch_through_idx4(q, n_rows * row_width, stream());
+    show("attn.index_q", shown);
+  } else {
+    cuda::launch_index_queries(rotate, stream());
+  }
   cuda::launch_plan_rows(kernel, stream());
   select_pieces(args, kernel);
   done("index_select");
@@ -278,6 +301,9 @@ void CudaOps::select_pieces(const IndexSelectArgs& args, cuda::IndexKernelArgs& 
   for (int64_t row = 0; row < n_rows; ++row) {
     n_entries =
         std::max(n_entries, visible_entries(args.rows->position(row), args.keys.stream.ratio));
+  }
+  if (recording_.active()) {
+    n_entries = visible_entries(recording_.horizon() - 1, args.keys.stream.ratio);
   }
   kernel.stride = args.pool_in.empty() ? n_entries : P;
   kernel.block_stride = (n_entries + args.block_size - 1) / args.block_size;
@@ -295,6 +321,47 @@ void CudaOps::select_pieces(const IndexSelectArgs& args, cuda::IndexKernelArgs& 
 }
 
 // ---- attend ----
+
+// True where the shape is the released one and the kernel for it ran.
+bool CudaOps::attend_fast(const AttendArgs& args, const cuda::AttendKernelArgs& kernel) {
+  const KvStream& window = args.window.stream;
+  const auto aligned = [](const KvStream& s, int64_t record) {
+    return s.payload_offset % 16 == 0 && s.scale_offset % 2 == 0 && record % 16 == 0;
+  };
+  const bool fits =
+      fast() && kernel.n_heads == 64 && kernel.width == 512 && kernel.half == 32 &&
+      window.rows == 128 && kernel.K <= 512 && aligned(window, args.window.slot_bytes) &&
+      (kernel.topk == nullptr || aligned(args.global.stream, args.global.block_bytes));
+  if (!fits) return false;
+  cuda::AttendDecode fast = {.q = kernel.q,
+                             .out = kernel.o,
+                             .sink = kernel.sink,
+                             .cos = kernel.cos,
+                             .sin = kernel.sin,
+                             .rows = kernel.rows,
+                             .n_rows = static_cast<int>(kernel.rows.n_rows),
+                             .ring = kernel.window.base,
+                             .ring_ids = kernel.window.ids,
+                             .ring_bytes = kernel.window.slot_bytes,
+                             .ring_codes_at = window.payload_offset,
+                             .ring_scales_at = window.scale_offset,
+                             .step_codes = kernel.row_codes,
+                             .step_scales = kernel.row_scales};
+  if (kernel.topk != nullptr) {
+    fast.pool = kernel.global.base;
+    fast.block_ids = kernel.global.ids;
+    fast.block_stride = static_cast<int>(kernel.global.stride);
+    fast.block_rows = static_cast<int>(kernel.global.stream.rows);
+    fast.block_bytes = kernel.global.block_bytes;
+    fast.block_codes_at = kernel.global.stream.payload_offset;
+    fast.block_scales_at = kernel.global.stream.scale_offset;
+    fast.topk = kernel.topk;
+    fast.topk_stride = static_cast<int>(kernel.topk_stride);
+    fast.k = static_cast<int>(kernel.K);
+  }
+  memory_->check(cuda::attend_decode(fast, stream()), "attend");
+  return true;
+}
 
 void CudaOps::do_attend(const AttendArgs& args) {
   const int64_t n_rows = args.rows->n_rows();
@@ -323,7 +390,7 @@ void CudaOps::do_attend(const AttendArgs& args) {
   }
   if (memory_->failed()) return;
   if (!probing()) {
-    cuda::launch_attend(kernel, stream());
+    if (!attend_fast(args, kernel)) cuda::launch_attend(kernel, stream());
     return done("attend");
   }
   auto* q = scratch_.get<uint16_t>(kRotated, n_rows * n_heads * width);

@@ -1,7 +1,9 @@
 #include <cstring>
 
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/dense_decode.h"
 #include "ops/cuda/experts.h"
+#include "ops/cuda/experts_decode.h"
 #include "ops/cuda/route.h"
 
 // The router and the experts.
@@ -85,13 +87,16 @@ void CudaOps::do_route(const RouteArgs& args) {
                         .n_out = n_experts,
                         .in = args.gate.in()},
                        stream());
-  cuda::launch_sqrt_softplus(scores, n_rows * n_experts, stream());
-  show("moe.scores", made(scores, DType::kF32, {n_rows, n_experts}));
+  if (probing()) {
+    cuda::launch_sqrt_softplus(scores, n_rows * n_experts, stream());
+    show("moe.scores", made(scores, DType::kF32, {n_rows, n_experts}));
+  }
   cuda::launch_route({.ids = static_cast<int32_t*>(args.ids.data),
                       .weights = f32(args.weights),
                       .id_stride = args.ids.stride[0],
                       .weight_stride = args.weights.stride[0],
                       .scores = scores,
+                      .raw = !probing(),
                       .bias = f32(args.bias),
                       .bias_image = f32(args.bias_image),
                       .image_mask = static_cast<const uint8_t*>(args.image_mask.data),
@@ -118,7 +123,7 @@ const cuda::WeightPointers* CudaOps::expert_table(std::span<const ExpertWeights>
   const bool known = table.host.size() == host.size() &&
                      std::memcmp(table.host.data(), host.data(), static_cast<size_t>(n_bytes)) == 0;
   if (known) return reinterpret_cast<const cuda::WeightPointers*>(table.device.data());
-  memory_->check(cudaStreamSynchronize(stream()), "experts");
+  if (!recording_.active()) memory_->check(cudaStreamSynchronize(stream()), "experts");
   Result<Buffer> device = memory_->allocate(n_bytes, "table of experts");
   if (!device) {
     memory_->fail(device.error());
@@ -193,6 +198,154 @@ void CudaOps::run_experts(const cuda::ExpertPass& pass, float limit) {
                        stream());
 }
 
+namespace {
+
+// The room of a grouping in one piece of ints.
+cuda::Routes routes_in(int32_t* room, int64_t n_experts, int64_t n_pairs) {
+  cuda::Routes routes;
+  routes.active = room;
+  routes.n_active = room + n_experts;
+  routes.offsets = routes.n_active + 1;
+  routes.pair_row = routes.offsets + n_experts + 1;
+  routes.pair_weight = reinterpret_cast<float*>(routes.pair_row + n_pairs);
+  routes.row_pairs = routes.pair_row + 2 * n_pairs;
+  return routes;
+}
+
+// Pairs of an expert that are brought at a time: about as many as it has.
+int columns_for(int64_t n_pairs, int64_t n_experts) {
+  const int64_t each = (n_pairs + n_experts - 1) / n_experts;
+  return each <= 8 ? 8 : each <= 16 ? 16 : 32;
+}
+
+constexpr int64_t kPieceRows = 1024;  // of one grouping
+
+// Rows of one grouping, and the room that its kernels share.
+struct Piece {
+  const cuda::FastExperts* packed = nullptr;
+  Activation x;
+  Tensor ids;      // [rows, k]
+  Tensor weights;  // [rows, k]
+  int rows = 0;
+  int k = 0;
+  int experts = 0;
+  int hidden = 0;
+  int width = 0;
+  float limit = 0;
+  cuda::Routes routes;
+  uint8_t* codes =
+      nullptr;  // [pairs and rows, width]: hidden rows of the pairs, then of the shared
+  uint8_t* scales = nullptr;
+  uint16_t* routed = nullptr;  // [pairs, hidden]
+  uint16_t* shared = nullptr;  // [rows, hidden]
+
+  int64_t pairs() const { return int64_t{rows} * k; }
+  const uint8_t* x_codes() const { return static_cast<const uint8_t*>(x.codes.data); }
+  const uint8_t* x_scales() const { return static_cast<const uint8_t*>(x.scales.data); }
+};
+
+cudaError_t run_shared(const Piece& p, cudaStream_t stream) {
+  uint8_t* codes = p.codes + p.pairs() * p.width;
+  uint8_t* scales = p.scales + p.pairs() * (p.width / 32);
+  const cuda::DensePairDecode pair = {.product = {.units = p.packed->shared_pair_units,
+                                                  .x = p.x_codes(),
+                                                  .x_scales = p.x_scales(),
+                                                  .m = p.rows,
+                                                  .n = 2 * p.width,
+                                                  .k = p.hidden},
+                                      .codes = codes,
+                                      .scales = scales,
+                                      .limit = p.limit};
+  const cudaError_t status = cuda::dense_pair_decode(pair, stream);
+  if (status != cudaSuccess) return status;
+  return cuda::dense_decode({.units = p.packed->shared_down_units,
+                             .x = codes,
+                             .x_scales = scales,
+                             .out = p.shared,
+                             .m = p.rows,
+                             .n = p.hidden,
+                             .k = p.width},
+                            stream);
+}
+
+cudaError_t run_routed(const Piece& p, cudaStream_t stream) {
+  const cuda::ExpertsDecode product = {
+      .gate_up_units = p.packed->gate_up_units,
+      .gate_up_scales = p.packed->gate_up_scales,
+      .down_units = p.packed->down_units,
+      .down_scales = p.packed->down_scales,
+      .experts = p.experts,
+      .d = p.hidden,
+      .width = p.width,
+      .routes = p.routes,
+      .settled = true,  // the shared expert's kernels stand between
+      .max_active = static_cast<int>(std::min<int64_t>(p.experts, p.pairs())),
+      .columns = columns_for(p.pairs(), p.experts),
+      .x = p.x_codes(),
+      .x_scales = p.x_scales(),
+      .limit = p.limit,
+      .hidden = p.codes,
+      .hidden_scales = p.scales,
+      .out = p.routed};
+  const cudaError_t status = cuda::experts_gate_up(product, stream);
+  return status != cudaSuccess ? status : cuda::experts_down(product, stream);
+}
+
+}  // namespace
+
+// Routed and shared experts on tensor cores, in pieces of rows: what a row gives does not depend on
+// the piece. False where the layer was not packed.
+bool CudaOps::experts_fast(const ExpertsArgs& args) {
+  Piece piece = {.packed = fast() ? fast_.experts(args.experts) : nullptr,
+                 .k = static_cast<int>(args.ids.dim(1)),
+                 .experts = static_cast<int>(args.experts.size()),
+                 .hidden = static_cast<int>(args.x.width()),
+                 .width = static_cast<int>(args.shared.w2.in()),
+                 .limit = args.swiglu_limit};
+  if (piece.packed == nullptr || piece.k > 8 || piece.experts > 1024 || args.swiglu_limit <= 0 ||
+      args.experts[0].w2.in() != piece.width) {
+    return false;
+  }
+  const int64_t n_rows = args.x.n_rows();
+  const int64_t most = std::min(n_rows, kPieceRows);
+  const int64_t pairs = most * piece.k;
+  const int64_t codes = (pairs + most) * piece.width;
+  auto* room = scratch_.get<int32_t>(kSlots, 2 * piece.experts + 2 + 3 * pairs);
+  piece.codes = scratch_.get<uint8_t>(kCodes, codes + codes / 32);
+  piece.scales = piece.codes + codes;
+  piece.routed = scratch_.get<uint16_t>(kRouted, pairs * piece.hidden);
+  piece.shared = scratch_.get<uint16_t>(kShared, most * piece.hidden);
+  for (int64_t row = 0; row < n_rows && !memory_->failed(); row += most) {
+    const int64_t end = std::min(row + most, n_rows);
+    piece.rows = static_cast<int>(end - row);
+    piece.x = args.x.rows(row, end);
+    piece.ids = args.ids.rows(row, end);
+    piece.weights = args.weights.rows(row, end);
+    piece.routes = routes_in(room, piece.experts, piece.pairs());
+    memory_->check(cuda::group_routes({.ids = static_cast<const int32_t*>(piece.ids.data),
+                                       .weights = f32(piece.weights),
+                                       .rows = piece.rows,
+                                       .k = piece.k,
+                                       .experts = piece.experts,
+                                       .routes = piece.routes},
+                                      stream()),
+                   "experts");
+    memory_->check(run_shared(piece, stream()), "experts");
+    memory_->check(run_routed(piece, stream()), "experts");
+    memory_->check(cuda::combine_experts({.row_pairs = piece.routes.row_pairs,
+                                          .pairs = piece.routed,
+                                          .shared = piece.shared,
+                                          .y = bf16(args.y.rows(row, end)),
+                                          .rows = piece.rows,
+                                          .k = piece.k,
+                                          .d = piece.hidden},
+                                         stream()),
+                   "experts");
+  }
+  done("experts");
+  return true;
+}
+
 void CudaOps::do_experts(const ExpertsArgs& args) {
   const int64_t n_rows = args.x.n_rows();
   const int64_t hidden = args.x.width();
@@ -200,6 +353,7 @@ void CudaOps::do_experts(const ExpertsArgs& args) {
   const int64_t n_slots = n_rows * k;
   FATHOM_CHECK(k <= cuda::kMaxChosen);
   if (n_rows == 0) return;
+  if (experts_fast(args)) return;
   const int64_t n_tiles = cuda::max_tiles(n_slots, static_cast<int64_t>(args.experts.size()));
   const cuda::WeightPointers* table = expert_table(args.experts);
   auto* room = scratch_.get<int32_t>(kSlots, Slots::words(n_slots, n_tiles));

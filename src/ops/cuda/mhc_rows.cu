@@ -1,0 +1,265 @@
+#include "ops/cuda/launch.cuh"
+#include "ops/cuda/math.cuh"
+#include "ops/cuda/mhc.h"
+
+// mHC of four streams with what follows it in one pass over a row: the operations and the trees of
+// mhc.cu and of the norm, the same bits. Sums that a tree adds one after the other are added by 16
+// lanes from products that all threads made.
+
+namespace fathom::cuda {
+namespace {
+
+constexpr int kStreams = 4;
+constexpr int kMix = (2 + kStreams) * kStreams;
+constexpr int kEach = 8;  // channels of a thread
+constexpr int kPredictThreads = 256;
+
+struct Eight {
+  float v[kEach];
+};
+
+__device__ inline Eight widen(uint4 w) {
+  const uint32_t words[4] = {w.x, w.y, w.z, w.w};
+  Eight out;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    out.v[2 * i] = __uint_as_float(words[i] << 16);
+    out.v[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+  }
+  return out;
+}
+__device__ inline uint4 narrow(const Eight& x) {
+  uint32_t words[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    words[i] = float_to_bf16(x.v[2 * i]) | static_cast<uint32_t>(float_to_bf16(x.v[2 * i + 1]))
+                                               << 16;
+  }
+  return {words[0], words[1], words[2], words[3]};
+}
+
+// X[k] = bf(post_k y + sum_j comb[j][k] X[j])
+__device__ void expand(const MhcArgs& a, int64_t row, int64_t d, Eight (&x)[kStreams]) {
+  const Eight y = widen(*reinterpret_cast<const uint4*>(a.y + row * a.hidden + d));
+  const float* comb = a.comb + row * kStreams * kStreams;
+  const float* post = a.post + row * kStreams;
+  uint4 out[kStreams];
+#pragma unroll
+  for (int k = 0; k < kStreams; ++k) {
+    Eight mixed;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      float sum = comb[k] * x[0].v[i];
+#pragma unroll
+      for (int j = 1; j < kStreams; ++j) sum += comb[j * kStreams + k] * x[j].v[i];
+      mixed.v[i] = post[k] * y.v[i] + sum;
+    }
+    out[k] = narrow(mixed);
+  }
+#pragma unroll
+  for (int k = 0; k < kStreams; ++k) {
+    x[k] = widen(out[k]);
+    *reinterpret_cast<uint4*>(a.residual + (row * kStreams + k) * a.hidden + d) = out[k];
+  }
+}
+
+// The sum that 16 lanes walk: products of blocks in order, [block][lane]; called by a warp.
+__device__ float walk(const float* products, int64_t n_blocks) {
+  const float* at = products + threadIdx.x % 16;
+  float acc = 0;
+#pragma unroll 16
+  for (int64_t b = 0; b < n_blocks; ++b) acc = acc + at[b * 16];
+  return fold_lanes(acc);
+}
+
+// u[k + 16] u[k + 16] fused onto u[k] u[k], for all pairs of the row.
+__device__ void square_pairs(const float* u, int64_t width, float* products) {
+  for (int64_t i = threadIdx.x; i < width / 2; i += blockDim.x) {
+    const int64_t k = i / 16 * 32 + i % 16;
+    products[i] = __fmaf_rn(u[k + 16], u[k + 16], u[k] * u[k]);
+  }
+}
+
+// y = RMSNorm(u; weight) with A8, this thread's eight channels; four threads have a block of A8.
+__device__ void write_normed(const MhcArgs& a, int64_t row, int64_t d, const float (&u)[kEach],
+                             float r) {
+  const Eight w = widen(*reinterpret_cast<const uint4*>(a.norm + d));
+  Eight y;
+  uint32_t top = 0;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    y.v[i] = round_to_bf16(w.v[i] * (u[i] * r));
+    const uint32_t magnitude = finite_magnitude(y.v[i]);
+    top = magnitude > top ? magnitude : top;
+  }
+#pragma unroll
+  for (int step = 1; step < 4; step *= 2) {
+    const uint32_t other = __shfl_xor_sync(kFullWarp, top, step);
+    top = other > top ? other : top;
+  }
+  float amax = __uint_as_float(top);
+  amax = amax < 1e-4f ? 1e-4f : amax;
+  const float scale = power_of_two_ceil(amax * __uint_as_float(0x3B124925u));
+  const float inverse = __fdiv_rn(1.0f, scale);
+  uint32_t codes[2] = {};
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    codes[i / 4] |= static_cast<uint32_t>(float_to_e4m3(y.v[i] * inverse)) << (8 * (i % 4));
+  }
+  *reinterpret_cast<uint4*>(a.x + row * a.x_stride + d) = narrow(y);
+  *reinterpret_cast<uint2*>(a.codes + row * a.code_stride + d) = {codes[0], codes[1]};
+  if (d % 32 == 0) a.scales[row * a.scale_stride + d / 32] = power_of_two_to_e8m0(scale);
+}
+
+// Grid: a row each; a thread has eight channels of all streams.
+__global__ void rows_kernel(const MhcArgs a) {
+  extern __shared__ float memory[];
+  __shared__ float shared_r;
+  float* u = memory;               // [hidden]
+  float* products = u + a.hidden;  // [hidden / 2]
+  const int64_t row = blockIdx.x;
+  const int64_t d = int64_t{threadIdx.x} * kEach;
+  enter();
+  Eight x[kStreams];
+#pragma unroll
+  for (int s = 0; s < kStreams; ++s) {
+    x[s] = widen(*reinterpret_cast<const uint4*>(a.residual + (row * kStreams + s) * a.hidden + d));
+  }
+  if (a.y != nullptr) expand(a, row, d, x);
+  if (a.norm == nullptr) return;
+  const float* pre = a.pre + row * kStreams;
+  float mine[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    float sum = pre[0] * x[0].v[i];
+#pragma unroll
+    for (int s = 1; s < kStreams; ++s) sum += pre[s] * x[s].v[i];
+    mine[i] = round_to_bf16(sum);
+  }
+  *reinterpret_cast<float4*>(u + d) = {mine[0], mine[1], mine[2], mine[3]};
+  *reinterpret_cast<float4*>(u + d + 4) = {mine[4], mine[5], mine[6], mine[7]};
+  __syncthreads();
+  square_pairs(u, a.hidden, products);
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    const float mean = __fdiv_rn(walk(products, a.hidden / 32), static_cast<float>(a.hidden));
+    if (threadIdx.x == 0) shared_r = inverse_root(mean + a.norm_eps);
+  }
+  __syncthreads();
+  write_normed(a, row, d, mine, shared_r);
+}
+
+// Grid: an output of a row each; the last is the sum of squares. Four pairs a thread and turn.
+constexpr int kTurns = 10;
+__global__ void __launch_bounds__(kPredictThreads) predict_parts_kernel(const MhcArgs a) {
+  extern __shared__ float products[];
+  const int64_t width = kStreams * a.hidden;
+  const int o = blockIdx.x;
+  const int64_t row = blockIdx.y;
+  const bool squares = o == kMix;
+  const int64_t quads = width / 8;
+  const auto place = [](int64_t q) { return q / 4 * 32 + q % 4 * 4; };
+  ptx::launch_dependents();
+  float4 low[kTurns];
+  float4 high[kTurns];
+  if (!squares) {
+#pragma unroll
+    for (int i = 0; i < kTurns; ++i) {
+      const int64_t q = i * kPredictThreads + threadIdx.x;
+      if (q >= quads) break;
+      const float* fn = a.fn + o * width + place(q);
+      low[i] = *reinterpret_cast<const float4*>(fn);
+      high[i] = *reinterpret_cast<const float4*>(fn + 16);
+    }
+  }
+  ptx::wait_for_inputs();
+  const uint16_t* residual = a.residual + row * width;
+  const auto four = [&](int64_t k) {
+    const uint2 w = *reinterpret_cast<const uint2*>(residual + k);
+    return float4{__uint_as_float(w.x << 16), __uint_as_float(w.x & 0xffff0000u),
+                  __uint_as_float(w.y << 16), __uint_as_float(w.y & 0xffff0000u)};
+  };
+#pragma unroll
+  for (int i = 0; i < kTurns; ++i) {
+    const int64_t q = i * kPredictThreads + threadIdx.x;
+    if (q >= quads) break;
+    const float4 x = four(place(q));
+    const float4 y = four(place(q) + 16);
+    const float4 v = squares ? x : low[i];
+    const float4 w = squares ? y : high[i];
+    *reinterpret_cast<float4*>(products + 4 * q) = {
+        __fmaf_rn(y.x, w.x, x.x * v.x), __fmaf_rn(y.y, w.y, x.y * v.y),
+        __fmaf_rn(y.z, w.z, x.z * v.z), __fmaf_rn(y.w, w.w, x.w * v.w)};
+  }
+  __syncthreads();
+  if (threadIdx.x >= 32) return;
+  const float sum = walk(products, width / 32);
+  if (threadIdx.x == 0) a.sums[row * (kMix + 1) + o] = sum;
+}
+
+// comb of a row: lane 4 j + k holds [j][k]. Lines are added in order.
+__device__ float line_sum(float value, bool columns) {
+  const int lane = static_cast<int>(threadIdx.x);
+  const int first = columns ? lane % 4 : lane & 28;
+  const int step = columns ? 4 : 1;
+  float sum = __shfl_sync(kFullWarp, value, first);
+#pragma unroll
+  for (int i = 1; i < kStreams; ++i) sum += __shfl_sync(kFullWarp, value, first + i * step);
+  return sum;
+}
+
+// Grid: a row each, one warp.
+__global__ void __launch_bounds__(32) finish_kernel(const MhcArgs a) {
+  enter();
+  const int64_t row = blockIdx.x;
+  const int lane = static_cast<int>(threadIdx.x);
+  const float* sums = a.sums + row * (kMix + 1);
+  const float mean = __fdiv_rn(sums[kMix], static_cast<float>(kStreams * a.hidden));
+  const float r = inverse_root(mean + a.norm_eps);
+  if (lane < kStreams) {
+    const float pre = sums[lane] * r;
+    const float post = sums[kStreams + lane] * r;
+    a.new_pre[row * kStreams + lane] = sigmoid(pre * a.scale[0] + a.base[lane]) + a.hc_eps;
+    a.new_post[row * kStreams + lane] = 2.0f * sigmoid(post * a.scale[1] + a.base[kStreams + lane]);
+  }
+  const int at = 2 * kStreams + lane % 16;
+  float c = sums[at] * r * a.scale[2] + a.base[at];
+  float top = __shfl_sync(kFullWarp, c, lane & 28);
+#pragma unroll
+  for (int k = 1; k < kStreams; ++k) {
+    const float other = __shfl_sync(kFullWarp, c, (lane & 28) + k);
+    top = top < other ? other : top;
+  }
+  c = exp_f32(c - top);
+  c = __fdiv_rn(c, line_sum(c, false)) + a.hc_eps;
+  c = __fdiv_rn(c, line_sum(c, true) + a.hc_eps);
+  for (int i = 1; i < a.iters; ++i) {
+    c = __fdiv_rn(c, line_sum(c, false) + a.hc_eps);
+    c = __fdiv_rn(c, line_sum(c, true) + a.hc_eps);
+  }
+  if (lane < 16) a.new_comb[row * 16 + lane] = c;
+}
+
+}  // namespace
+
+bool mhc_rows_fit(const MhcArgs& a) {
+  return a.n == kStreams && a.hidden % 256 == 0 && a.hidden <= 8192 &&
+         kStreams * a.hidden <= int64_t{8} * kTurns * kPredictThreads;
+}
+
+void launch_mhc_rows(const MhcArgs& args, cudaStream_t stream) {
+  const auto bytes = static_cast<size_t>(args.hidden + args.hidden / 2) * sizeof(float);
+  launch_dependent(rows_kernel,
+                   {static_cast<unsigned>(args.n_rows), static_cast<unsigned>(args.hidden / kEach),
+                    bytes, args.plain_edge},
+                   args, stream);
+}
+
+void launch_mhc_coefficients_of(const MhcArgs& args, cudaStream_t stream) {
+  const auto bytes = static_cast<size_t>(kStreams * args.hidden / 2) * sizeof(float);
+  const dim3 grid(kMix + 1, static_cast<unsigned>(args.n_rows));
+  launch_dependent(predict_parts_kernel, {grid, kPredictThreads, bytes, true}, args, stream);
+  launch_dependent(finish_kernel, {static_cast<unsigned>(args.n_rows), 32}, args, stream);
+}
+
+}  // namespace fathom::cuda

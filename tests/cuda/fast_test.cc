@@ -1,0 +1,225 @@
+// Goal: the fast kernels behind the words stay within spec/kernels.md section 8 of the exact ones,
+// give a row the same bits in any batch, and leave alone what they must not take; a recorded step
+// is the step. Method: exact and fast backend on the same inputs; whole models against the CPU.
+#include <algorithm>
+
+#include "engine/load.h"
+#include "engine/runner.h"
+#include "ops/cuda/cuda_ops.h"
+#include "side.h"
+
+namespace fathom {
+namespace {
+
+// E4M3 codes of normal values and block scales of three neighbouring powers of two. Values are
+// about as large against their blocks' largest as a quantiser leaves them.
+Weight fp8(Side& side, int64_t out, int64_t in) {
+  std::vector<uint8_t> scales(static_cast<size_t>((out + 31) / 32 * (in / 32)));
+  for (uint8_t& s : scales) s = static_cast<uint8_t>(117 + side.random()() % 3);
+  return {side.values(DType::kE4m3, {out, in}, 20.0f),
+          side.exactly(DType::kE8m0, {(out + 31) / 32, in / 32}, scales),
+          WeightFormat::kFp8Block32};
+}
+
+Weight fp4(Side& side, int64_t out, int64_t in) {
+  std::vector<uint8_t> scales(static_cast<size_t>(out * (in / 32)));
+  for (uint8_t& s : scales) s = static_cast<uint8_t>(115 + side.random()() % 5);
+  return {side.values(DType::kI8, {out, in / 2}),
+          side.exactly(DType::kE8m0, {out, in / 32}, scales), WeightFormat::kFp4Row32};
+}
+
+Activation first_rows(const Activation& x, int64_t n) { return x.rows(0, n); }
+
+Bytes linear_rows(Side& side, int64_t out, int64_t in, std::span<const int64_t> batches) {
+  const int64_t most = *std::ranges::max_element(batches);
+  const Activation x = side.normed(most, in);
+  const Weight w = fp8(side, out, in);
+  EXPECT_TRUE(side.ops().prepare(w));
+  Bytes bytes;
+  for (const int64_t n : batches) {
+    const Tensor y = side.output(DType::kBf16, {n, out});
+    side.ops().linear({y, first_rows(x, n), w});
+    side.read(&bytes, y);
+  }
+  return bytes;
+}
+
+TEST_F(CudaFast, LinearIsCloseAndDoesNotDependOnTheBatch) {
+  const std::vector<int64_t> batches = {1, 2, 9, 48, 130};
+  for (const auto& [out, in] : {std::pair<int64_t, int64_t>{1280, 5120},
+                                {512, 5120},
+                                {4096, 1280},
+                                {5120, 2304},
+                                {5120, 8192}}) {
+    const auto body = [&](Side& side) { return linear_rows(side, out, in, batches); };
+    const Bytes wanted = run(*exact_, 31, body);
+    const Bytes found = run(*fast_, 31, body);
+    const double error = relative_l2(found, wanted);
+    EXPECT_LT(error * error / 2, 1e-6) << out << " x " << in;
+    EXPECT_GT(error, 0) << "the exact kernel ran";
+    const size_t row = static_cast<size_t>(out) * 2;
+    size_t at = 0;
+    for (const int64_t n : batches) {
+      const size_t size = static_cast<size_t>(n) * row;
+      EXPECT_TRUE(std::equal(found.begin() + static_cast<ptrdiff_t>(at),
+                             found.begin() + static_cast<ptrdiff_t>(at + size),
+                             found.end() - static_cast<ptrdiff_t>(130 * row)))
+          << n << " rows of " << out << " x " << in;
+      at += size;
+    }
+  }
+}
+
+// Exponents that scatter over many binades keep the exact kernel: the bits are the exact ones.
+TEST_F(CudaFast, ScatteredExponentsKeepTheExactKernel) {
+  const auto body = [&](Side& side) {
+    const Activation x = side.normed(5, 2048);
+    const Weight w = {side.values(DType::kE4m3, {128, 2048}),
+                      side.exactly(DType::kE8m0, {4, 64},
+                                   [&] {
+                                     std::vector<uint8_t> scales(256);
+                                     for (size_t i = 0; i < scales.size(); ++i) {
+                                       scales[i] = static_cast<uint8_t>(100 + side.random()() % 24);
+                                     }
+                                     return scales;
+                                   }()),
+                      WeightFormat::kFp8Block32};
+    EXPECT_TRUE(side.ops().prepare(w));
+    const Tensor y = side.output(DType::kBf16, {5, 128});
+    side.ops().linear({y, x, w});
+    Bytes bytes;
+    side.read(&bytes, y);
+    return bytes;
+  };
+  EXPECT_EQ(run(*fast_, 32, body), run(*exact_, 32, body));
+  const auto& report = dynamic_cast<CudaOps&>(*fast_).fast_report();
+  EXPECT_EQ(report.fast, 0);
+  EXPECT_EQ(report.exact, 1);
+}
+
+Bytes expert_rows(Side& side, std::span<const int64_t> batches) {
+  constexpr int64_t kHidden = 1280;
+  constexpr int64_t kWidth = 1024;
+  constexpr int64_t kExperts = 12;
+  constexpr int64_t kChosen = 6;
+  const int64_t most = *std::ranges::max_element(batches);
+  const Activation x = side.normed(most, kHidden);
+  std::vector<int32_t> ids;
+  std::vector<float> weights;
+  for (int64_t r = 0; r < most; ++r) {
+    std::vector<int32_t> order(kExperts);
+    for (int32_t e = 0; e < kExperts; ++e) order[static_cast<size_t>(e)] = e;
+    std::shuffle(order.begin(), order.end(), side.random());
+    for (int64_t j = 0; j < kChosen; ++j) {
+      ids.push_back(order[static_cast<size_t>(j)]);
+      weights.push_back(0.1f + static_cast<float>(side.random()() % 100) / 200);
+    }
+  }
+  const Tensor all_ids = side.exactly(DType::kI32, {most, kChosen}, ids);
+  const Tensor all_weights = side.exactly(DType::kF32, {most, kChosen}, weights);
+  static std::vector<ExpertWeights> experts;
+  experts.clear();
+  for (int64_t e = 0; e < kExperts; ++e) {
+    experts.push_back(
+        {fp4(side, kWidth, kHidden), fp4(side, kWidth, kHidden), fp4(side, kHidden, kWidth)});
+  }
+  const ExpertWeights shared = {fp8(side, kWidth, kHidden), fp8(side, kWidth, kHidden),
+                                fp8(side, kHidden, kWidth)};
+  EXPECT_TRUE(side.ops().prepare(experts, shared));
+  Bytes bytes;
+  for (const int64_t n : batches) {
+    const Tensor y = side.output(DType::kBf16, {n, kHidden});
+    side.ops().experts(
+        {y, first_rows(x, n), all_ids.rows(0, n), all_weights.rows(0, n), experts, shared, 10.0f});
+    side.read(&bytes, y);
+  }
+  return bytes;
+}
+
+TEST_F(CudaFast, ExpertsAreCloseAndDoNotDependOnTheBatch) {
+  const std::vector<int64_t> batches = {1, 3, 40, 1100};
+  const auto body = [&](Side& side) { return expert_rows(side, batches); };
+  const Bytes wanted = run(*exact_, 33, body);
+  const Bytes found = run(*fast_, 33, body);
+  const double error = relative_l2(found, wanted);
+  EXPECT_LT(error, 1e-2);
+  EXPECT_GT(error, 0) << "the exact kernels ran";
+  const size_t row = 1280 * 2;
+  size_t at = 0;
+  for (const int64_t n : batches) {
+    const size_t size = static_cast<size_t>(n) * row;
+    EXPECT_TRUE(std::equal(found.begin() + static_cast<ptrdiff_t>(at),
+                           found.begin() + static_cast<ptrdiff_t>(at + size),
+                           found.end() - static_cast<ptrdiff_t>(1100 * row)))
+        << n << " rows";
+    at += size;
+  }
+}
+
+// ---- recorded steps ----
+
+std::vector<int32_t> random_ids(int64_t n, int64_t vocab, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < n; ++i) {
+    ids.push_back(static_cast<int32_t>(random() % static_cast<uint64_t>(vocab)));
+  }
+  return ids;
+}
+
+// Greedy ids of sequences of several lengths, decoded in three calls with a step between two.
+std::vector<int32_t> decoded(Ops& ops, const std::string& folder, Schedule schedule) {
+  const auto loaded =
+      load_model(folder, {.model = {.memory = &ops.memory()}, .need_tokenizer = false});
+  EXPECT_TRUE(loaded);
+  const int64_t vocab = loaded->model->config().text_config.vocab_size;
+  const auto runner = std::move(
+      *Runner::make(*loaded->model, ops,
+                    {.schedule = schedule, .context = 1200, .n_sequences = 3, .max_rows = 1024}));
+  std::vector<Sequence> sequences;
+  std::vector<Sequence*> all;
+  sequences.reserve(3);
+  const int64_t lengths[] = {5, 130, 1000};
+  for (int64_t s = 0; s < 3; ++s) {
+    sequences.push_back(*runner->open());
+    Sequence& sequence = sequences.back();
+    EXPECT_TRUE(
+        runner->append(sequence, random_ids(lengths[s], vocab, 40 + static_cast<uint64_t>(s))));
+    EXPECT_TRUE(runner->prefill(sequence));
+    const int32_t next[1] = {static_cast<int32_t>(s + 3)};
+    EXPECT_TRUE(runner->append(sequence, next));
+    all.push_back(&sequence);
+  }
+  std::vector<int32_t> ids;
+  const auto decode = [&](std::span<Sequence* const> some, int64_t n) {
+    const auto more = runner->decode_greedy(some, n);
+    EXPECT_TRUE(more) << more.error().message;
+    if (more) ids.insert(ids.end(), more->begin(), more->end());
+  };
+  decode(all, 20);
+  decode(all, 15);  // goes on with the recording, over the end of its positions
+  const StepItem item = {.sequence = all[1], .n_rows = 1, .want = WantLogits::kLast};
+  EXPECT_TRUE(runner->step({&item, 1}));
+  const int32_t next[1] = {9};
+  EXPECT_TRUE(runner->append(*all[1], next));
+  decode(std::span(all).first(2), 10);
+  for (Sequence* s : all) {
+    ids.insert(ids.end(), s->tokens.begin(), s->tokens.end());
+    EXPECT_EQ(s->pending(), 1);
+    runner->close(*s);
+  }
+  return ids;
+}
+
+TEST_F(CudaFast, RecordedStepsAreTheCpusSteps) {
+  const auto cpu = std::move(*make_backend({}));
+  const std::string root = FATHOM_SOURCE_DIR;
+  for (const std::string& folder : {root + "/models/fathom-34m"}) {
+    for (const Schedule schedule : {Schedule::kExact, Schedule::kDeploy}) {
+      EXPECT_EQ(decoded(*exact_, folder, schedule), decoded(*cpu, folder, schedule));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fathom
