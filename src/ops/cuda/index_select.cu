@@ -44,64 +44,105 @@ __device__ int64_t entry_at(const IndexKernelArgs& a, int64_t row, int64_t place
   return block * a.block_size + place % a.block_size;
 }
 
-// A thread a place: its key stands in a column of shared memory, the row's queries beside it.
+// A block has kKeys places, kParts threads each: a key stands in a column of shared memory, the
+// row's queries beside it, and each thread has the heads part, part + kParts, ... of its key. One
+// thread then adds the heads in order.
+constexpr int kParts = 8;
+constexpr int kKeys = kScoreThreads / kParts;
+
+// The product of a query and a key with the CPU's tree: 16 virtual lanes in one thread.
+__device__ float head_product(const float* query, const float* key, int64_t width) {
+  float acc[16] = {};
+  for (int64_t k = 0; k < width; k += 32) {
+#pragma unroll
+    for (int j = 0; j < 16; ++j) {
+      acc[j] = add_pair(acc[j], {query[k + j], query[k + j + 16]},
+                        {key[(k + j) * kKeys], key[(k + j + 16) * kKeys]});
+    }
+  }
+#pragma unroll
+  for (int fold = 8; fold > 0; fold /= 2) {
+#pragma unroll
+    for (int j = 0; j < fold; ++j) acc[j] = acc[j] + acc[j + fold];
+  }
+  return acc[0];
+}
+
+struct ScoreRoom {
+  float* q;    // [Hi, di], a head's stride one more than di, so that heads lie in different banks
+  float* w;    // [Hi]
+  float* key;  // [di, kKeys]
+  float* dot;  // [Hi, kKeys]
+  int64_t q_stride;
+  __device__ ScoreRoom(float* memory, int64_t n_heads, int64_t width) : q_stride(width + 1) {
+    q = memory;
+    w = q + n_heads * q_stride;
+    key = w + n_heads;
+    dot = key + width * kKeys;
+  }
+  static size_t bytes(int64_t n_heads, int64_t width) {
+    return static_cast<size_t>(n_heads * (width + 1) + n_heads + (width + n_heads) * kKeys) *
+           sizeof(float);
+  }
+};
+
+__device__ void load_queries(const IndexKernelArgs& a, int64_t row, const ScoreRoom& m) {
+  for (int64_t i = threadIdx.x; i < a.n_heads * a.width; i += kScoreThreads) {
+    m.q[i / a.width * m.q_stride + i % a.width] = bf16_to_float(a.q[row * a.n_heads * a.width + i]);
+  }
+  for (int64_t h = threadIdx.x; h < a.n_heads; h += kScoreThreads) {
+    m.w[h] = round_to_bf16(bf16_to_float(a.weights[row * a.weight_stride + h]) * a.weight_scale);
+  }
+}
+
+// The heads of one key in order.
+__device__ float add_heads(const IndexKernelArgs& a, const ScoreRoom& m, int place) {
+  float score = 0;
+  for (int64_t h = 0; h < a.n_heads; ++h) {
+    const float dot = m.dot[h * kKeys + place];
+    if (a.mode == IndexScores::kF32) {
+      score = __fmaf_rn(m.w[h], dot > 0.0f ? dot : 0.0f, score);
+    } else {
+      const float rounded = round_to_bf16(dot);
+      score += round_to_bf16((rounded > 0.0f ? rounded : 0.0f) * m.w[h]);
+    }
+  }
+  return a.mode == IndexScores::kF32 ? score : round_to_bf16(score);
+}
+
 __global__ void __launch_bounds__(kScoreThreads) score_kernel(const IndexKernelArgs a) {
-  enter();
   extern __shared__ float memory[];
+  enter();
   const int64_t piece_row = blockIdx.y;
   const int64_t row = a.first_row + piece_row;
   const RowPlan plan = a.plan[row];
-  const int64_t first = int64_t{blockIdx.x} * kScoreThreads;
+  const int64_t first = int64_t{blockIdx.x} * kKeys;
   if (plan.settled || first >= plan.n_places) return;
-  float* q = memory;                         // [Hi, di]
-  float* w = q + a.n_heads * a.width;        // [Hi]
-  float* key = w + a.n_heads + threadIdx.x;  // [di] at a stride of kScoreThreads
-  for (int64_t i = threadIdx.x; i < a.n_heads * a.width; i += kScoreThreads) {
-    q[i] = bf16_to_float(a.q[row * a.n_heads * a.width + i]);
-  }
-  for (int64_t h = threadIdx.x; h < a.n_heads; h += kScoreThreads) {
-    w[h] = round_to_bf16(bf16_to_float(a.weights[row * a.weight_stride + h]) * a.weight_scale);
+  const ScoreRoom m(memory, a.n_heads, a.width);
+  const int place = static_cast<int>(threadIdx.x) % kKeys;
+  const int part = static_cast<int>(threadIdx.x) / kKeys;
+  const int64_t entry =
+      first + place < plan.n_places ? entry_at(a, row, first + place) : plan.visible;
+  const bool scored = entry < plan.visible;
+  load_queries(a, row, m);
+  if (scored) {
+    const int64_t sequence = a.rows.sequence[row];
+    const uint8_t* codes = payload(a.keys, sequence, entry);
+    const uint8_t* scales = scale(a.keys, sequence, entry);
+    for (int64_t k = part; k < a.width; k += kParts) {
+      m.key[k * kKeys + place] =
+          decode_e2m1(codes[k / 2] >> (k % 2 * 4)) * e8m0_to_float(scales[k / 32]);
+    }
   }
   __syncthreads();
-  const int64_t place = first + threadIdx.x;
-  if (place >= plan.n_places) return;
-  float* out = a.scores + piece_row * a.stride + place;
-  const int64_t entry = entry_at(a, row, place);
-  if (entry >= plan.visible) {
-    *out = -INFINITY;
-    return;
-  }
-  const int64_t sequence = a.rows.sequence[row];
-  const uint8_t* codes = payload(a.keys, sequence, entry);
-  const uint8_t* scales = scale(a.keys, sequence, entry);
-  for (int64_t k = 0; k < a.width; ++k) {
-    key[k * kScoreThreads] =
-        decode_e2m1(codes[k / 2] >> (k % 2 * 4)) * e8m0_to_float(scales[k / 32]);
-  }
-  float score = 0;
-  for (int64_t h = 0; h < a.n_heads; ++h) {
-    const float* query = q + h * a.width;
-    float acc[16] = {};
-    for (int64_t k = 0; k < a.width; k += 32) {
-#pragma unroll
-      for (int j = 0; j < 16; ++j) {
-        acc[j] = add_pair(acc[j], {query[k + j], query[k + j + 16]},
-                          {key[(k + j) * kScoreThreads], key[(k + j + 16) * kScoreThreads]});
-      }
-    }
-#pragma unroll
-    for (int width = 8; width > 0; width /= 2) {
-#pragma unroll
-      for (int j = 0; j < width; ++j) acc[j] = acc[j] + acc[j + width];
-    }
-    if (a.mode == IndexScores::kF32) {
-      score = __fmaf_rn(w[h], acc[0] > 0.0f ? acc[0] : 0.0f, score);
-    } else {
-      const float rounded = round_to_bf16(acc[0]);
-      score += round_to_bf16((rounded > 0.0f ? rounded : 0.0f) * w[h]);
+  if (scored) {
+    for (int64_t h = part; h < a.n_heads; h += kParts) {
+      m.dot[h * kKeys + place] = head_product(m.q + h * m.q_stride, m.key + place, a.width);
     }
   }
-  *out = a.mode == IndexScores::kF32 ? score : round_to_bf16(score);
+  __syncthreads();
+  if (part != 0 || first + place >= plan.n_places) return;
+  a.scores[piece_row * a.stride + first + place] = scored ? add_heads(a, m, place) : -INFINITY;
 }
 
 // The best score of every candidate block; the newest one is always kept.
@@ -141,6 +182,37 @@ struct ChooseRoom {
   int wanted;
 };
 
+// The digit in which the wanted key is, counted from the largest, and what is wanted of it; by a
+// warp, a lane of which has eight digits.
+__device__ void find_digit(ChooseRoom& room) {
+  constexpr int kEach = kDigits / 32;
+  const int lane = static_cast<int>(threadIdx.x);
+  const int top = kDigits - 1 - kEach * lane;  // lane 0 has the largest digits
+  int counts[kEach];
+  int mine = 0;
+  for (int i = 0; i < kEach; ++i) mine += counts[i] = room.digits[top - i];
+  int before = mine;
+  for (int step = 1; step < 32; step *= 2) {
+    const int other = __shfl_up_sync(kFullWarp, before, step);
+    if (lane >= step) before += other;
+  }
+  before -= mine;
+  const int wanted = room.wanted;
+  // The first lane that reaches what is wanted; the last one where none does.
+  const unsigned reach = __ballot_sync(kFullWarp, before + mine >= wanted);
+  const int chosen = reach != 0 ? __ffs(static_cast<int>(reach)) - 1 : 31;
+  __syncwarp();
+  if (lane != chosen) return;
+  int left = wanted - before;
+  int digit = top;
+  for (int i = 0; i < kEach - 1 && counts[i] < left; ++i) {
+    left -= counts[i];
+    --digit;
+  }
+  room.prefix = room.prefix << 8 | static_cast<uint32_t>(digit);
+  room.wanted = left;
+}
+
 // The k-th largest key, eight bits at a time, and how many of its equals are kept. Where fewer than
 // k keys are above 0, the threshold is 0 with none of its equals.
 __device__ Threshold find_threshold(const float* scores, int64_t n, int64_t k, ChooseRoom& room) {
@@ -158,11 +230,7 @@ __device__ Threshold find_threshold(const float* scores, int64_t n, int64_t k, C
       atomicAdd(&room.digits[key >> shift & 255u], 1);
     }
     __syncthreads();
-    if (threadIdx.x == 0) {
-      int digit = kDigits - 1;
-      while (digit > 0 && room.digits[digit] < room.wanted) room.wanted -= room.digits[digit--];
-      room.prefix = prefix << 8 | static_cast<uint32_t>(digit);
-    }
+    if (threadIdx.x < 32) find_digit(room);
     __syncthreads();
   }
   const Threshold found = {room.prefix, room.prefix == 0 ? 0 : room.wanted};
@@ -270,20 +338,17 @@ void launch_plan_rows(const IndexKernelArgs& args, cudaStream_t stream) {
 
 void launch_scores(const IndexKernelArgs& args, cudaStream_t stream) {
   const auto rows = static_cast<unsigned>(args.n_piece);
-  const auto of = [](int64_t n) {
-    return static_cast<unsigned>((n + kScoreThreads - 1) / kScoreThreads);
-  };
-  const auto bytes =
-      static_cast<size_t>((args.n_heads + kScoreThreads) * args.width + args.n_heads) *
-      sizeof(float);
+  const auto of = [](int64_t n, int each) { return static_cast<unsigned>((n + each - 1) / each); };
+  const size_t bytes = ScoreRoom::bytes(args.n_heads, args.width);
   cudaFuncSetAttribute(score_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                        static_cast<int>(bytes));
   if (args.stride > 0) {
-    launch_dependent(score_kernel, {dim3(of(args.stride), rows), kScoreThreads, bytes}, args,
+    launch_dependent(score_kernel, {dim3(of(args.stride, kKeys), rows), kScoreThreads, bytes}, args,
                      stream);
   }
   if (args.pool_out != nullptr && args.block_stride > 0) {
-    launch_dependent(top_kernel, {dim3(of(args.block_stride), rows), kScoreThreads}, args, stream);
+    launch_dependent(top_kernel, {dim3(of(args.block_stride, kScoreThreads), rows), kScoreThreads},
+                     args, stream);
   }
 }
 

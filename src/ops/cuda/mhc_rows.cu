@@ -38,21 +38,49 @@ __device__ inline uint4 narrow(const Eight& x) {
   return {words[0], words[1], words[2], words[3]};
 }
 
+// What a thread reads of a row, all of it asked for before any of it is used.
+struct RowInputs {
+  uint4 x[kStreams];
+  uint4 y;
+  float4 comb[kStreams];  // [j]: by destination
+  float4 post;
+  float4 pre;
+};
+__device__ RowInputs load_row(const MhcArgs& a, int64_t row, int64_t d) {
+  RowInputs in = {};
+#pragma unroll
+  for (int s = 0; s < kStreams; ++s) {
+    in.x[s] = *reinterpret_cast<const uint4*>(a.residual + (row * kStreams + s) * a.hidden + d);
+  }
+  if (a.y != nullptr) {
+    in.y = *reinterpret_cast<const uint4*>(a.y + row * a.hidden + d);
+    const auto* comb = reinterpret_cast<const float4*>(a.comb) + row * kStreams;
+#pragma unroll
+    for (int j = 0; j < kStreams; ++j) in.comb[j] = comb[j];
+    in.post = reinterpret_cast<const float4*>(a.post)[row];
+  }
+  if (a.norm != nullptr) in.pre = reinterpret_cast<const float4*>(a.pre)[row];
+  return in;
+}
+
+__device__ inline float part(const float4& v, int i) {
+  return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
 // X[k] = bf(post_k y + sum_j comb[j][k] X[j])
-__device__ void expand(const MhcArgs& a, int64_t row, int64_t d, Eight (&x)[kStreams]) {
-  const Eight y = widen(*reinterpret_cast<const uint4*>(a.y + row * a.hidden + d));
-  const float* comb = a.comb + row * kStreams * kStreams;
-  const float* post = a.post + row * kStreams;
+__device__ void expand(const MhcArgs& a, const RowInputs& in, int64_t row, int64_t d,
+                       Eight (&x)[kStreams]) {
+  const Eight y = widen(in.y);
   uint4 out[kStreams];
 #pragma unroll
   for (int k = 0; k < kStreams; ++k) {
     Eight mixed;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      float sum = comb[k] * x[0].v[i];
+      float sum = part(in.comb[0], k) * x[0].v[i];
 #pragma unroll
-      for (int j = 1; j < kStreams; ++j) sum += comb[j * kStreams + k] * x[j].v[i];
-      mixed.v[i] = post[k] * y.v[i] + sum;
+      for (int j = 1; j < kStreams; ++j) sum += part(in.comb[j], k) * x[j].v[i];
+      mixed.v[i] = part(in.post, k) * y.v[i] + sum;
     }
     out[k] = narrow(mixed);
   }
@@ -82,8 +110,7 @@ __device__ void square_pairs(const float* u, int64_t width, float* products) {
 
 // y = RMSNorm(u; weight) with A8, this thread's eight channels; four threads have a block of A8.
 __device__ void write_normed(const MhcArgs& a, int64_t row, int64_t d, const float (&u)[kEach],
-                             float r) {
-  const Eight w = widen(*reinterpret_cast<const uint4*>(a.norm + d));
+                             const Eight& w, float r) {
   Eight y;
   uint32_t top = 0;
 #pragma unroll
@@ -112,28 +139,30 @@ __device__ void write_normed(const MhcArgs& a, int64_t row, int64_t d, const flo
 }
 
 // Grid: a row each; a thread has eight channels of all streams.
-__global__ void rows_kernel(const MhcArgs a) {
+constexpr int kMostThreads = 640;
+__global__ void __launch_bounds__(kMostThreads) rows_kernel(const MhcArgs a) {
   extern __shared__ float memory[];
   __shared__ float shared_r;
   float* u = memory;               // [hidden]
   float* products = u + a.hidden;  // [hidden / 2]
   const int64_t row = blockIdx.x;
   const int64_t d = int64_t{threadIdx.x} * kEach;
-  enter();
+  ptx::launch_dependents();
+  const bool normed = a.norm != nullptr;
+  const uint4 weight = normed ? *reinterpret_cast<const uint4*>(a.norm + d) : uint4{};
+  ptx::wait_for_inputs();
+  const RowInputs in = load_row(a, row, d);
   Eight x[kStreams];
 #pragma unroll
-  for (int s = 0; s < kStreams; ++s) {
-    x[s] = widen(*reinterpret_cast<const uint4*>(a.residual + (row * kStreams + s) * a.hidden + d));
-  }
-  if (a.y != nullptr) expand(a, row, d, x);
-  if (a.norm == nullptr) return;
-  const float* pre = a.pre + row * kStreams;
+  for (int s = 0; s < kStreams; ++s) x[s] = widen(in.x[s]);
+  if (a.y != nullptr) expand(a, in, row, d, x);
+  if (!normed) return;
   float mine[kEach];
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
-    float sum = pre[0] * x[0].v[i];
+    float sum = in.pre.x * x[0].v[i];
 #pragma unroll
-    for (int s = 1; s < kStreams; ++s) sum += pre[s] * x[s].v[i];
+    for (int s = 1; s < kStreams; ++s) sum += part(in.pre, s) * x[s].v[i];
     mine[i] = round_to_bf16(sum);
   }
   *reinterpret_cast<float4*>(u + d) = {mine[0], mine[1], mine[2], mine[3]};
@@ -146,7 +175,7 @@ __global__ void rows_kernel(const MhcArgs a) {
     if (threadIdx.x == 0) shared_r = inverse_root(mean + a.norm_eps);
   }
   __syncthreads();
-  write_normed(a, row, d, mine, shared_r);
+  write_normed(a, row, d, mine, widen(weight), shared_r);
 }
 
 // Grid: an output of a row each; the last is the sum of squares. Four pairs a thread and turn.
@@ -243,7 +272,7 @@ __global__ void __launch_bounds__(32) finish_kernel(const MhcArgs a) {
 }  // namespace
 
 bool mhc_rows_fit(const MhcArgs& a) {
-  return a.n == kStreams && a.hidden % 256 == 0 && a.hidden <= 8192 &&
+  return a.n == kStreams && a.hidden % 256 == 0 && a.hidden <= kEach * kMostThreads &&
          kStreams * a.hidden <= int64_t{8} * kTurns * kPredictThreads;
 }
 

@@ -37,18 +37,18 @@ __device__ inline float2 halves_of(uint32_t codes) {
 struct Bf16Form {
   static constexpr int kBytes = 2;
   static constexpr bool kScaled = false;
-  static __device__ Four four(const uint8_t* at, float) {
+  static __device__ Four four(const uint8_t* at) {
     return from_bf16(*reinterpret_cast<const uint2*>(at));
   }
 };
 struct Fp8Form {
   static constexpr int kBytes = 1;
   static constexpr bool kScaled = true;
-  static __device__ Four four(const uint8_t* at, float scale) {
+  static __device__ Four four(const uint8_t* at) {
     const uint32_t codes = *reinterpret_cast<const uint32_t*>(at);
     const float2 low = halves_of(codes);
     const float2 high = halves_of(codes >> 16);
-    return {low.x * scale, low.y * scale, high.x * scale, high.y * scale};
+    return {low.x, low.y, high.x, high.y};
   }
 };
 
@@ -103,6 +103,14 @@ __device__ void fetch_rows(const ProductArgs& a, const Tile& tile, int64_t piece
   }
 }
 
+// A block's scale is a power of two: taken behind the pair it gives the bits that it gives in
+// front, but where a product of the two is below 2^-126.
+template <class W>
+__device__ inline float added(float acc, float2 x, float2 w, float scale) {
+  const float pair = __fmaf_rn(x.y, w.y, x.x * w.x);
+  return W::kScaled ? __fmaf_rn(pair, scale, acc) : acc + pair;
+}
+
 template <class W, class S>
 __device__ void add_piece(const uint8_t* stage, uint2 scales, float (&acc)[S::kRows][4]) {
   const int t = static_cast<int>(threadIdx.x) % 4;
@@ -116,8 +124,8 @@ __device__ void add_piece(const uint8_t* stage, uint2 scales, float (&acc)[S::kR
       const uint32_t word = b < 4 ? scales.x : scales.y;
       scale = e8m0_to_float(static_cast<uint8_t>(word >> (8 * (b % 4))));
     }
-    const Four low = W::four(w + b * 32 * W::kBytes, scale);
-    const Four high = W::four(w + (b * 32 + 16) * W::kBytes, scale);
+    const Four low = W::four(w + b * 32 * W::kBytes);
+    const Four high = W::four(w + (b * 32 + 16) * W::kBytes);
 #pragma unroll
     for (int r = 0; r < S::kRows; ++r) {
       const uint8_t* row = x + r * kPiece * 2 + b * 64;
@@ -125,7 +133,7 @@ __device__ void add_piece(const uint8_t* stage, uint2 scales, float (&acc)[S::kR
       const Four x_high = from_bf16(*reinterpret_cast<const uint2*>(row + 32));
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        acc[r][i] = add_pair(acc[r][i], {x_low.v[i], x_high.v[i]}, {low.v[i], high.v[i]});
+        acc[r][i] = added<W>(acc[r][i], {x_low.v[i], x_high.v[i]}, {low.v[i], high.v[i]}, scale);
       }
     }
   }
@@ -205,6 +213,72 @@ __global__ void __launch_bounds__(S::kThreads) wide_kernel(const ProductArgs a) 
   }
 }
 
+// Few outputs and few rows: a block an output of a row; all threads make the products of pairs,
+// whose sums 16 lanes add.
+constexpr int kNarrowThreads = 256;
+constexpr int kNarrowTurns = 4;  // quads of pairs a thread has at most
+__global__ void __launch_bounds__(kNarrowThreads) narrow_kernel(const ProductArgs a) {
+  extern __shared__ __align__(16) float products[];
+  const int64_t o = blockIdx.x;
+  const int64_t row = blockIdx.y;
+  const int64_t quads = a.in / 8;
+  const auto place = [](int64_t q) { return q / 4 * 32 + q % 4 * 4; };
+  const auto* w = reinterpret_cast<const uint16_t*>(static_cast<const uint8_t*>(a.w.one.data) +
+                                                    o * a.w.data_stride);
+  const uint16_t* x = a.x.bf16 + row * a.x.bf16_stride;
+  ptx::launch_dependents();
+  uint2 low[kNarrowTurns];
+  uint2 high[kNarrowTurns];
+#pragma unroll
+  for (int i = 0; i < kNarrowTurns; ++i) {
+    const int64_t q = i * kNarrowThreads + threadIdx.x;
+    if (q >= quads) break;
+    low[i] = *reinterpret_cast<const uint2*>(w + place(q));
+    high[i] = *reinterpret_cast<const uint2*>(w + place(q) + 16);
+  }
+  ptx::wait_for_inputs();
+#pragma unroll
+  for (int i = 0; i < kNarrowTurns; ++i) {
+    const int64_t q = i * kNarrowThreads + threadIdx.x;
+    if (q >= quads) break;
+    const Four x_low = from_bf16(*reinterpret_cast<const uint2*>(x + place(q)));
+    const Four x_high = from_bf16(*reinterpret_cast<const uint2*>(x + place(q) + 16));
+    const Four w_low = from_bf16(low[i]);
+    const Four w_high = from_bf16(high[i]);
+    float pair[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      pair[j] = __fmaf_rn(x_high.v[j], w_high.v[j], x_low.v[j] * w_low.v[j]);
+    }
+    *reinterpret_cast<float4*>(products + 4 * q) = {pair[0], pair[1], pair[2], pair[3]};
+  }
+  __syncthreads();
+  if (threadIdx.x >= 32) return;
+  const float* at = products + threadIdx.x % 16;
+  float acc = 0;
+#pragma unroll 16
+  for (int64_t b = 0; b < a.in / 32; ++b) acc = acc + at[b * 16];
+  acc = fold_lanes(acc);
+  if (threadIdx.x != 0) return;
+  if (a.out_bf16 != nullptr) {
+    a.out_bf16[row * a.out_stride + o] = float_to_bf16(acc);
+  } else {
+    a.out[row * a.out_stride + o] = acc;
+  }
+}
+
+constexpr int64_t kNarrowOutputs = 1024;
+constexpr int64_t kNarrowRows = 8;
+bool narrow(const ProductArgs& a) {
+  return a.w.format == WeightFormat::kBf16 && a.groups == 1 && a.n_out <= kNarrowOutputs &&
+         a.n_rows <= kNarrowRows && a.in <= int64_t{8} * kNarrowTurns * kNarrowThreads;
+}
+void launch_narrow(const ProductArgs& a, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(a.n_out), static_cast<unsigned>(a.n_rows));
+  const auto bytes = static_cast<size_t>(a.in / 2) * sizeof(float);
+  launch_dependent(narrow_kernel, {grid, kNarrowThreads, bytes}, a, stream);
+}
+
 template <class W, int kOutputs, int kRows, int kStages>
 void launch(const ProductArgs& a, cudaStream_t stream) {
   using S = Shape<W, kOutputs, kRows, kStages>;
@@ -243,6 +317,10 @@ bool launch_wide_product(const ProductArgs& a, cudaStream_t stream) {
                      a.planes == 1 && a.in % kPiece == 0 && a.n_rows > 0 && a.n_out > 0;
   if (!plain || !aligned16(a.x.bf16, a.x.bf16_stride * 2)) return false;
   if (!aligned16(a.w.one.data, a.w.data_stride)) return false;
+  if (narrow(a)) {
+    launch_narrow(a, stream);
+    return true;
+  }
   if (a.w.format == WeightFormat::kBf16) {
     launch_outputs<Bf16Form>(a, stream);
     return true;
