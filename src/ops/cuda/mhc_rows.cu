@@ -1,6 +1,7 @@
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/math.cuh"
 #include "ops/cuda/mhc.h"
+#include "ops/cuda/numbers.cuh"
 
 // mHC of four streams with what follows it in one pass over a row: the operations and the trees of
 // mhc.cu and of the norm, the same bits. Sums that a tree adds one after the other are added by 16
@@ -29,13 +30,8 @@ __device__ inline Eight widen(uint4 w) {
   return out;
 }
 __device__ inline uint4 narrow(const Eight& x) {
-  uint32_t words[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    words[i] = float_to_bf16(x.v[2 * i]) | static_cast<uint32_t>(float_to_bf16(x.v[2 * i + 1]))
-                                               << 16;
-  }
-  return {words[0], words[1], words[2], words[3]};
+  return {fast::narrow2(x.v[0], x.v[1]), fast::narrow2(x.v[2], x.v[3]),
+          fast::narrow2(x.v[4], x.v[5]), fast::narrow2(x.v[6], x.v[7])};
 }
 
 // What a thread reads of a row, all of it asked for before any of it is used.
@@ -109,13 +105,16 @@ __device__ void square_pairs(const float* u, int64_t width, float* products) {
 }
 
 // y = RMSNorm(u; weight) with A8, this thread's eight channels; four threads have a block of A8.
-__device__ void write_normed(const MhcArgs& a, int64_t row, int64_t d, const float (&u)[kEach],
+__device__ void write_normed(const MhcArgs& a, int64_t row, int64_t d, const Eight& u,
                              const Eight& w, float r) {
   Eight y;
   uint32_t top = 0;
 #pragma unroll
+  for (int i = 0; i < kEach; ++i) y.v[i] = w.v[i] * (u.v[i] * r);
+  const uint4 rounded = narrow(y);
+  y = widen(rounded);
+#pragma unroll
   for (int i = 0; i < kEach; ++i) {
-    y.v[i] = round_to_bf16(w.v[i] * (u[i] * r));
     const uint32_t magnitude = finite_magnitude(y.v[i]);
     top = magnitude > top ? magnitude : top;
   }
@@ -128,13 +127,10 @@ __device__ void write_normed(const MhcArgs& a, int64_t row, int64_t d, const flo
   amax = amax < 1e-4f ? 1e-4f : amax;
   const float scale = power_of_two_ceil(amax * __uint_as_float(0x3B124925u));
   const float inverse = __fdiv_rn(1.0f, scale);
-  uint32_t codes[2] = {};
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    codes[i / 4] |= static_cast<uint32_t>(float_to_e4m3(y.v[i] * inverse)) << (8 * (i % 4));
-  }
-  *reinterpret_cast<uint4*>(a.x + row * a.x_stride + d) = narrow(y);
-  *reinterpret_cast<uint2*>(a.codes + row * a.code_stride + d) = {codes[0], codes[1]};
+  *reinterpret_cast<uint4*>(a.x + row * a.x_stride + d) = rounded;
+  *reinterpret_cast<uint2*>(a.codes + row * a.code_stride + d) = {
+      fast::e4m3x4(y.v[0] * inverse, y.v[1] * inverse, y.v[2] * inverse, y.v[3] * inverse),
+      fast::e4m3x4(y.v[4] * inverse, y.v[5] * inverse, y.v[6] * inverse, y.v[7] * inverse)};
   if (d % 32 == 0) a.scales[row * a.scale_stride + d / 32] = power_of_two_to_e8m0(scale);
 }
 
@@ -157,16 +153,17 @@ __global__ void __launch_bounds__(kMostThreads) rows_kernel(const MhcArgs a) {
   for (int s = 0; s < kStreams; ++s) x[s] = widen(in.x[s]);
   if (a.y != nullptr) expand(a, in, row, d, x);
   if (!normed) return;
-  float mine[kEach];
+  Eight collapsed;
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     float sum = in.pre.x * x[0].v[i];
 #pragma unroll
     for (int s = 1; s < kStreams; ++s) sum += part(in.pre, s) * x[s].v[i];
-    mine[i] = round_to_bf16(sum);
+    collapsed.v[i] = sum;
   }
-  *reinterpret_cast<float4*>(u + d) = {mine[0], mine[1], mine[2], mine[3]};
-  *reinterpret_cast<float4*>(u + d + 4) = {mine[4], mine[5], mine[6], mine[7]};
+  const Eight mine = widen(narrow(collapsed));
+  *reinterpret_cast<float4*>(u + d) = {mine.v[0], mine.v[1], mine.v[2], mine.v[3]};
+  *reinterpret_cast<float4*>(u + d + 4) = {mine.v[4], mine.v[5], mine.v[6], mine.v[7]};
   __syncthreads();
   square_pairs(u, a.hidden, products);
   __syncthreads();
