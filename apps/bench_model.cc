@@ -5,6 +5,7 @@
 
 #include "apps/bench.h"
 #include "engine/load.h"
+#include "engine/memory_plan.h"
 #include "engine/runner.h"
 
 namespace fathom {
@@ -168,27 +169,47 @@ double prefill_multiply_adds(const ModelConfig& config, const ModelPlan& plan,
   return sum;
 }
 
+namespace {
+
+constexpr int64_t kWarmupSteps = 8;
+
+// Says what the model will take of the GPU, and refuses it where that is more than there is.
+Result<void> check_memory(const std::string& folder, const RunnerOptions& run,
+                          const BenchOptions& options, const GpuBounds& gpu) {
+  FATHOM_ASSIGN_OR_RETURN(const ConfigFile file, read_config(folder + "/config.json"));
+  FATHOM_ASSIGN_OR_RETURN(const MemoryPlan plan,
+                          plan_memory(file.config, run, options.backend.numerics));
+  if (options.notes) {
+    std::fprintf(stderr, "bench: memory plan: %s; %s has %.2f GB and reads %.2f TB/s\n",
+                 plan_line(plan).c_str(), gpu.name.c_str(),
+                 static_cast<double>(gpu.memory_bytes) / 1e9, gpu.read_bytes_per_s / 1e12);
+  }
+  return check_plan(plan, gpu.memory_bytes);
+}
+
+}  // namespace
+
 Result<void> bench_model(const BenchOptions& options, const ModelSuites& suites,
                          const MachineBounds& machine, BenchRows& rows) {
   LoadOptions load;
   load.need_tokenizer = false;
-  FATHOM_ASSIGN_OR_RETURN(const std::unique_ptr<Ops> ops, make_backend(options.backend));
-  load.model.memory = &ops->memory();
-  FATHOM_ASSIGN_OR_RETURN(const LoadedModel loaded, load_model(options.folder, load));
-  // The machine's bounds are those of its processor.
-  const bool on_cpu = ops->memory().device() == Device::kCpu;
-  const int64_t warmup = 8;
   RunnerOptions run;
-  run.context = options.prompt + options.steps + warmup;
+  run.context = options.prompt + options.steps + kWarmupSteps;
   run.n_sequences = options.batch;
   run.max_rows = std::min<int64_t>(options.prompt, 512);
-  FATHOM_ASSIGN_OR_RETURN(const std::unique_ptr<Runner> runner,
-                          Runner::make(*loaded.model, *ops, run));
-  const std::string name = options.model.empty() ? "plan " + options.plan : options.model;
+  FATHOM_ASSIGN_OR_RETURN(const std::unique_ptr<Ops> ops, make_backend(options.backend));
+  load.model.memory = &ops->memory();
+  // The machine's bounds are those of its processor.
+  const bool on_cpu = ops->memory().device() == Device::kCpu;
   GpuBounds gpu;
   if (!on_cpu) {
     FATHOM_ASSIGN_OR_RETURN(gpu, measure_gpu());
+    FATHOM_RETURN_IF_ERROR(check_memory(options.folder, run, options, gpu));
   }
+  FATHOM_ASSIGN_OR_RETURN(const LoadedModel loaded, load_model(options.folder, load));
+  FATHOM_ASSIGN_OR_RETURN(const std::unique_ptr<Runner> runner,
+                          Runner::make(*loaded.model, *ops, run));
+  const std::string name = options.model.empty() ? "plan " + options.plan : options.model;
   const char* numerics = options.backend.numerics == Numerics::kFast ? ", fast" : ", exact";
   const std::string where =
       on_cpu ? machine.backend + ", " + std::to_string(machine.n_threads) + " threads"

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "base/file.h"
@@ -141,6 +143,61 @@ TEST_F(GenerateTest, APadTokenThatTheTokenizerLacksIsRefused) {
   EXPECT_THAT(loaded.error().message,
               HasSubstr("engram_pad_token_id: wanted a token of tokenizer.json, 0 to 255, found "
                         "280"));
+}
+
+TEST_F(GenerateTest, GreedyDecodingIsStepsWithTheLargestLogit) {
+  open(256, 24);
+  const std::vector<int32_t> prompt = {7, 11, 13, 17};
+  const int32_t next[1] = {19};
+  const auto begin = [&] {
+    Sequence sequence = *runner_->open();
+    EXPECT_TRUE(runner_->append(sequence, prompt));
+    EXPECT_TRUE(runner_->prefill(sequence));
+    EXPECT_TRUE(runner_->append(sequence, next));
+    return sequence;
+  };
+  Sequence sequence = begin();
+  std::vector<int32_t> wanted;
+  for (int i = 0; i < 6; ++i) {
+    const StepItem item = {.sequence = &sequence, .n_rows = 1, .want = WantLogits::kLast};
+    const Tensor logits = *runner_->step({&item, 1});
+    const float* row = logits.as<float>();
+    wanted.push_back(static_cast<int32_t>(std::max_element(row, row + logits.dim(1)) - row));
+    ASSERT_TRUE(runner_->append(sequence, {&wanted.back(), 1}));
+  }
+  runner_->close(sequence);
+
+  Sequence again = begin();
+  Sequence* const all[1] = {&again};
+  std::vector<int32_t> found = *runner_->decode_greedy(all, 2);
+  const std::vector<int32_t> rest = *runner_->decode_greedy(all, 4);
+  found.insert(found.end(), rest.begin(), rest.end());
+  EXPECT_EQ(found, wanted);
+  EXPECT_EQ(again.pending(), 1);
+  EXPECT_EQ(again.tokens.size(), 11u);
+  const auto refused = runner_->decode_greedy(all, 14);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kExhausted);
+  EXPECT_EQ(refused.error().message,
+            "context: wanted at most 24 tokens, found 11 and 14 to decode; raise --context");
+  runner_->close(again);
+}
+
+// Random state has no NaN and no code that the model cannot read: steps on it work.
+TEST_F(GenerateTest, InventedSequencesDecode) {
+  open(256, 200);
+  Sequence sequence = *runner_->invent(150, 3);
+  EXPECT_EQ(sequence.pending(), 1);
+  EXPECT_EQ(sequence.length, 150);
+  Sequence* const all[1] = {&sequence};
+  const auto ids = runner_->decode_greedy(all, 8);
+  ASSERT_TRUE(ids);
+  EXPECT_EQ(sequence.length, 158);
+  for (const int32_t id : *ids) EXPECT_TRUE(0 <= id && id < 256);
+  const StepItem item = {.sequence = &sequence, .n_rows = 1, .want = WantLogits::kLast};
+  const Tensor logits = *runner_->step({&item, 1});
+  for (int64_t i = 0; i < 256; ++i) EXPECT_TRUE(std::isfinite(logits.as<float>()[i])) << i;
+  runner_->close(sequence);
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ Result<std::unique_ptr<Ops>> make_cuda(Numerics numerics) {
 Result<GpuBounds> bounds_of_cuda() {
   FATHOM_ASSIGN_OR_RETURN(const cuda::Gpu gpu, cuda::find_gpu());
   FATHOM_ASSIGN_OR_RETURN(const double read, cuda::read_bytes_per_s());
-  return GpuBounds{gpu.name, read};
+  return GpuBounds{gpu.name, gpu.memory_bytes, read};
 }
 
 void add_cuda(std::vector<std::string>& names) {

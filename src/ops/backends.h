@@ -50,6 +50,7 @@ struct MachineBounds {
 // The GPU's, measured now: reading 2 GiB of its memory, the best of several times.
 struct GpuBounds {
   std::string name;
+  int64_t memory_bytes = 0;
   double read_bytes_per_s = 0;
 };
 Result<GpuBounds> measure_gpu();

@@ -201,7 +201,7 @@ TEST_F(CudaWords, AttentionLayersOfTheReleasedShape) {
   }
 }
 
-// Everything but attention's sums has the same bits; those stay within 0.5 % (kernels.md 8).
+// Everything but attention's sums has the same bits; those stay within 0.5 %.
 TEST_F(CudaFast, AttentionOfTheReleasedShape) {
   for (const int ratio : {1, 2}) {
     const LayerShape shape = {.ratio = ratio,

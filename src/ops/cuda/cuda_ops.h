@@ -95,8 +95,9 @@ class CudaOps final : public Ops {
   void mhc_in_parts(const MhcStepArgs& args, const cuda::MhcArgs& kernel);
   bool attend_fast(const AttendArgs& args, const cuda::AttendKernelArgs& kernel);
   bool experts_fast(const ExpertsArgs& args);
+  const int64_t* stage_groups(const Rows& rows, cuda::CompressKernelArgs& kernel);
   // Groups that a recorded step may complete, computed by it.
-  void recorded_groups(cuda::CompressKernelArgs& kernel, int64_t** positions);
+  const int64_t* recorded_groups(cuda::CompressKernelArgs& kernel);
 
   void compress_entries(const CompressArgs& args, cuda::CompressKernelArgs& kernel);
   void select_pieces(const IndexSelectArgs& args, cuda::IndexKernelArgs& kernel);

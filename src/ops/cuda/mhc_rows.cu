@@ -105,8 +105,9 @@ __device__ void square_pairs(const float* u, int64_t width, float* products) {
 }
 
 // y = RMSNorm(u; weight) with A8, this thread's eight channels; four threads have a block of A8.
-__device__ void write_normed(const MhcArgs& a, int64_t row, int64_t d, const Eight& u,
-                             const Eight& w, float r) {
+__device__ void write_normed(const MhcArgs& a, const Eight& u, const Eight& w, float r) {
+  const int64_t row = blockIdx.x;
+  const int64_t d = int64_t{threadIdx.x} * kEach;
   Eight y;
   uint32_t top = 0;
 #pragma unroll
@@ -172,7 +173,7 @@ __global__ void __launch_bounds__(kMostThreads) rows_kernel(const MhcArgs a) {
     if (threadIdx.x == 0) shared_r = inverse_root(mean + a.norm_eps);
   }
   __syncthreads();
-  write_normed(a, row, d, mine, widen(weight), shared_r);
+  write_normed(a, mine, widen(weight), shared_r);
 }
 
 // Grid: an output of a row each; the last is the sum of squares. Four pairs a thread and turn.

@@ -93,37 +93,39 @@ void CudaOps::do_compress(const CompressArgs& args) {
   show("attn.index_k", made(keys, DType::kBf16, {n, kernel.index_width}));
 }
 
-void CudaOps::recorded_groups(cuda::CompressKernelArgs& kernel, int64_t** positions) {
+// The groups that the step completes, on the device; returns the positions of their first tokens.
+const int64_t* CudaOps::stage_groups(const Rows& rows, cuda::CompressKernelArgs& kernel) {
+  if (recording_.active()) return recorded_groups(kernel);
+  const std::vector<cuda::Group> groups = groups_of(rows, kernel.ratio);
+  kernel.n_groups = static_cast<int64_t>(groups.size());
+  if (groups.empty()) return nullptr;
+  std::vector<int64_t> table;
+  for (const cuda::Group& g : groups) table.insert(table.end(), {g.sequence, g.entry});
+  for (const cuda::Group& g : groups) table.push_back(g.entry * kernel.ratio);
+  const int64_t* staged_table = staged(kGroups, table);
+  kernel.groups = reinterpret_cast<const cuda::Group*>(staged_table);
+  return staged_table + 2 * kernel.n_groups;
+}
+
+const int64_t* CudaOps::recorded_groups(cuda::CompressKernelArgs& kernel) {
   const int64_t n = kernel.rows.n_sequences;
   FATHOM_CHECK(n == kernel.rows.n_rows);
   auto* room = static_cast<int64_t*>(recording_.room(3 * n * dtype_bytes(DType::kI64)));
-  if (room == nullptr) return;
+  if (room == nullptr) return nullptr;
   auto* groups = reinterpret_cast<cuda::Group*>(room);
-  *positions = room + 2 * n;
   kernel.groups = groups;
   kernel.n_groups = n;
-  cuda::launch_step_groups({groups, *positions, kernel.rows, kernel.ratio}, stream());
+  cuda::launch_step_groups({groups, room + 2 * n, kernel.rows, kernel.ratio}, stream());
+  return room + 2 * n;
 }
 
 // The groups that the step completes: latents, index keys from the latents before they are rotated,
 // then the entries.
 void CudaOps::compress_entries(const CompressArgs& args, cuda::CompressKernelArgs& kernel) {
   const int64_t half = args.inv_freq.dim(0);
-  int64_t* positions = nullptr;
-  if (recording_.active()) {
-    recorded_groups(kernel, &positions);
-  } else {
-    const std::vector<cuda::Group> groups = groups_of(*args.rows, kernel.ratio);
-    kernel.n_groups = static_cast<int64_t>(groups.size());
-    if (groups.empty()) return;
-    std::vector<int64_t> table;
-    for (const cuda::Group& g : groups) table.insert(table.end(), {g.sequence, g.entry});
-    for (const cuda::Group& g : groups) table.push_back(g.entry * kernel.ratio);
-    int64_t* staged_table = staged(kGroups, table);
-    kernel.groups = reinterpret_cast<const cuda::Group*>(staged_table);
-    positions = staged_table + 2 * kernel.n_groups;
-  }
+  const int64_t* positions = stage_groups(*args.rows, kernel);
   const int64_t n = kernel.n_groups;
+  if (n == 0) return;
   kernel.c = scratch_.get<uint16_t>(kLatents, n * kernel.width);
   kernel.keys = scratch_.get<uint16_t>(kKeys, n * kernel.index_width);
   auto* cos = scratch_.get<float>(kTables, 2 * n * half);
