@@ -36,7 +36,8 @@ Result<MemoryPlan> plan_memory(const ModelConfig& config, const RunnerOptions& o
     plan.weights += (t.bytes() + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
     if (numerics == Numerics::kFast) plan.packed += packed_bytes(t);
   }
-  plan.blocks = options.n_sequences * blocks_for(options.context) * spec.block_bytes();
+  const int64_t whole = options.n_sequences * blocks_for(options.context);
+  plan.blocks = (options.n_blocks > 0 ? options.n_blocks : whole) * spec.block_bytes();
   plan.windows = options.n_sequences * spec.session_bytes();
   plan.workspace = Workspace::bytes(
       config, {.max_rows = std::max(

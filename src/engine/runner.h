@@ -85,7 +85,8 @@ class Runner {
   // logit (the smaller id among equals) would make them: [step][sequence] ids, which are appended,
   // the last ones pending. A backend that can keep a step (ops/recorder.h) runs it n_steps times
   // without the host in between. kExhausted where a context is too small; where the backend fails,
-  // the sequences are as after a failed step, without the ids.
+  // the sequences are as after a failed step, without the ids. Not for sequences whose blocks an
+  // owner gives: a recording takes those of all its positions.
   Result<std::vector<int32_t>> decode_greedy(std::span<Sequence* const> sequences, int64_t n_steps);
 
   // Runs all pending tokens in chunks of at most `chunk` rows (0: max_rows) and returns the logits
