@@ -22,3 +22,6 @@ nvcc -cudart static -o "$out/attend_check" "$out/attend_check.o" "$out/attend_de
 "$out/decode_bench" | tee "$out/decode.csv"
 "$out/attend_check" bench | tee "$out/attend.csv"
 compute-sanitizer --tool memcheck "$out/decode_check" small | tail -1
+# What racecheck says of the products is explained in docs/kernels/decode.md.
+compute-sanitizer --tool racecheck "$out/attend_check" once | tail -1
+compute-sanitizer --tool racecheck "$out/decode_check" once | tail -1
