@@ -1,5 +1,5 @@
 #!/bin/bash
-# Times whole decode steps, and prefill, on a machine with a GPU: step.sh FATHOM PLAN... [> step.csv]
+# Times whole decode steps, and prefill, on a machine with a GPU: step.sh FATHOM PLAN... [> FILE]
 # PLAN is a named plan or a config.json; its random model is written once to PROXIES (default
 # build/proxies). Prints the rows of `fathom bench`, with exact and with fast numerics.
 set -euo pipefail

@@ -80,6 +80,20 @@ TEST_F(WrittenFolder, PipesAndDevicesAreRefusedAtOnce) {
   }
 }
 
+TEST_F(WrittenFolder, WritingReplacesNoDeviceAndNoLink) {
+  ASSERT_EQ(::mkfifo(file("pipe").c_str(), 0600), 0);
+  for (const std::string& path : {file("pipe"), folder()}) {
+    EXPECT_EQ(write_file_atomic(path, "x").error().message, path + ": expected a regular file");
+  }
+  std::filesystem::create_symlink("target", file("link"));
+  for (const char* text : {"first", "second"}) {
+    ASSERT_TRUE(write_file_atomic(file("link"), text));
+    EXPECT_EQ(*read_file(file("target")), text);
+    EXPECT_TRUE(std::filesystem::is_symlink(file("link")));
+  }
+  EXPECT_TRUE(std::filesystem::is_fifo(file("pipe")));
+}
+
 TEST_F(WrittenFolder, TwoWritersOfOneFileNeverShareBytes) {
   const std::string texts[2] = {std::string(100'000, 'a'), std::string(70'000, 'b')};
   const auto write = [&](int which) {

@@ -57,9 +57,26 @@ bool still_named(const FileDescriptor& file, const std::string& path) {
          open.st_ino == named.st_ino && open.st_dev == named.st_dev;
 }
 
+// A last link may lead to nothing.
+std::string behind_links(const std::string& named) {
+  fs::path path = named;
+  std::error_code failure;
+  for (int i = 0; i < kAttempts && fs::is_symlink(fs::symlink_status(path, failure)); ++i) {
+    path = path.parent_path() / fs::read_symlink(path, failure);
+  }
+  return path.string();
+}
+
 }  // namespace
 
-Result<TemporaryFile> TemporaryFile::create(const std::string& path) {
+Result<TemporaryFile> TemporaryFile::create(const std::string& named) {
+  // A rename would put the file in the place of a device, a pipe or a link.
+  std::error_code failure;
+  const fs::file_status status = fs::status(named, failure);
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    return io_error(named + ": expected a regular file");
+  }
+  const std::string path = behind_links(named);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     std::string name = own_name(path);
     FileDescriptor file(::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));

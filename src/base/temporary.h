@@ -11,7 +11,8 @@
 
 namespace fathom {
 
-// PATH.<process>-<number>.tmp, which becomes PATH. One that is dropped before is removed. Movable.
+// PATH.<process>-<number>.tmp, which becomes PATH, or what PATH links to. One that is dropped
+// before is removed. A PATH that is no regular file is refused. Movable.
 class TemporaryFile {
  public:
   static Result<TemporaryFile> create(const std::string& path);

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "model/engram_hash.h"
 #include "model/rope.h"
 
 namespace fathom {
