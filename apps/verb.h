@@ -32,5 +32,6 @@ std::unique_ptr<Verb> make_inspect();
 std::unique_ptr<Verb> make_synth();
 std::unique_ptr<Verb> make_bench();
 std::unique_ptr<Verb> make_train();
+std::unique_ptr<Verb> make_serve();
 
 }  // namespace fathom

@@ -49,7 +49,7 @@ int64_t Engine::total_blocks(const Request& request) const {
 }
 
 // What a task that holds a lease may still take, with its forks.
-int64_t Engine::needed_blocks(const Task& task) const {
+int64_t Engine::needed_blocks(const EngineTask& task) const {
   const int64_t total = total_blocks(task.live->request);
   return total - task.lease.n_blocks() +
          task.n_forks * (total - task.live->prompt_tokens() / kBlockTokens);
@@ -131,12 +131,12 @@ void Engine::begin(Mailbox::Arrived arrived, int64_t now_us) {
     live->draws.push_back(live->request.sampling);
     live->draws.back().seed += static_cast<uint64_t>(i);
   }
-  Task& task = new_task(*live, 0);
+  EngineTask& task = new_task(*live, 0);
   task.n_forks = live->request.n_choices - 1;
   live_.emplace(live->id, std::move(live));
 }
 
-Task& Engine::new_task(LiveRequest& live, int64_t choice) {
+EngineTask& Engine::new_task(LiveRequest& live, int64_t choice) {
   const auto found = tenants_.find(live.request.tenant);
   if (found == tenants_.end()) {
     // Who comes anew has no claim on the time when it was away.
@@ -150,7 +150,7 @@ Task& Engine::new_task(LiveRequest& live, int64_t choice) {
   tenant.weight = live.request.tenant_weight;
   ++tenant.n_tasks;
   const auto id = static_cast<TaskId>(++last_task_);
-  return *tasks_.emplace(id, std::make_unique<Task>(id, live, choice)).first->second;
+  return *tasks_.emplace(id, std::make_unique<EngineTask>(id, live, choice)).first->second;
 }
 
 void Engine::end_late(int64_t now_us) {
@@ -163,15 +163,15 @@ void Engine::end_late(int64_t now_us) {
 }
 
 void Engine::end_request(RequestId id, EndReason reason) {
-  std::vector<Task*> ending;
+  std::vector<EngineTask*> ending;
   for (const auto& [task_id, task] : tasks_) {
     if (task->live->id == id) ending.push_back(task.get());
   }
-  for (Task* task : ending) finish(*task, reason);
+  for (EngineTask* task : ending) finish(*task, reason);
 }
 
 // Ends the task and the choices that would have been forked from it. Destroys it.
-void Engine::finish(Task& task, EndReason reason, const std::string& error) {
+void Engine::finish(EngineTask& task, EndReason reason, const std::string& error) {
   LiveRequest& live = *task.live;
   release(task);
   task.usage.prompt_tokens = live.prompt_tokens();

@@ -82,45 +82,46 @@ class Engine {
     double served = 0;
     int64_t n_tasks = 0;
   };
-  using Tasks = std::map<TaskId, std::unique_ptr<Task>>;
+  using Tasks = std::map<TaskId, std::unique_ptr<EngineTask>>;
 
   // engine.cc
   int64_t steady(int64_t now_us);
   Result<void> validate_request(const Request& request) const;
   void take_in(int64_t now_us, int64_t wait_us);
   void begin(Mailbox::Arrived arrived, int64_t now_us);
-  Task& new_task(LiveRequest& live, int64_t choice);
+  EngineTask& new_task(LiveRequest& live, int64_t choice);
   void end_late(int64_t now_us);
   void end_request(RequestId id, EndReason reason);
   void emit(int64_t now_us);
-  void finish(Task& task, EndReason reason, const std::string& error = {});
+  void finish(EngineTask& task, EndReason reason, const std::string& error = {});
   int64_t total_blocks(const Request& request) const;
-  int64_t needed_blocks(const Task& task) const;
+  int64_t needed_blocks(const EngineTask& task) const;
 
   // engine_admit.cc
   void admit(int64_t now_us);
   SchedulerState view(int64_t now_us);
-  TaskView view_of(Task& task);
+  TaskView view_of(EngineTask& task);
   void view_heads(SchedulerState& state);
-  PrefixCache::Hit peek(Task& task);
-  void find_prefix(Task& task);
-  void start(Task& task, int64_t now_us);
-  void resume(Task& task, int64_t now_us);
-  void park(Task& task);
-  void drop(Task& task);
-  void release(Task& task);
+  PrefixCache::Hit peek(EngineTask& task);
+  void find_prefix(EngineTask& task);
+  void start(EngineTask& task, int64_t now_us);
+  void resume(EngineTask& task, int64_t now_us);
+  void park(EngineTask& task);
+  void drop(EngineTask& task);
+  void release(EngineTask& task);
 
   // engine_step.cc
   void step(int64_t now_us);
-  void feed(Task& task);
-  ExecutorItem prepare(Task& task, int64_t n_rows);
-  void settle_rows(Task& task, int64_t n_rows, int64_t entries_before, int64_t replayed_before);
-  void settle_draws(Task& task, std::span<const SampledToken> tokens, int64_t now_us);
-  void push_token(Task& task, const SampledToken& token);
-  void fork(Task& leader, const SampledToken& token, int64_t now_us);
-  void settle_failure(std::span<Task* const> tasks, const Error& error);
+  void feed(EngineTask& task);
+  ExecutorItem prepare(EngineTask& task, int64_t n_rows);
+  void settle_rows(EngineTask& task, int64_t n_rows, int64_t entries_before,
+                   int64_t replayed_before);
+  void settle_draws(EngineTask& task, std::span<const SampledToken> tokens, int64_t now_us);
+  void push_token(EngineTask& task, const SampledToken& token);
+  void fork(EngineTask& leader, const SampledToken& token, int64_t now_us);
+  void settle_failure(std::span<EngineTask* const> tasks, const Error& error);
   void measure(int64_t step_us, int64_t n_rows);
-  bool draws(const Task& task, int64_t n_rows) const;
+  bool draws(const EngineTask& task, int64_t n_rows) const;
 
   Executor& executor_;
   const EngineOptions options_;

@@ -9,7 +9,7 @@ namespace fathom {
 void Engine::admit(int64_t now_us) {
   const AdmissionPlan plan = plan_admission(view(now_us), scheduler_);
   for (const TaskId id : plan.admit) {
-    Task& task = *tasks_.at(id);
+    EngineTask& task = *tasks_.at(id);
     if (task.phase == TaskPhase::kParked) {
       resume(task, now_us);
     } else {
@@ -42,7 +42,7 @@ SchedulerState Engine::view(int64_t now_us) {
   return state;
 }
 
-TaskView Engine::view_of(Task& task) {
+TaskView Engine::view_of(EngineTask& task) {
   TaskView view = {.id = task.id,
                    .priority = task.live->request.priority,
                    .arrival_us = task.live->arrival_us,
@@ -80,7 +80,7 @@ void Engine::view_heads(SchedulerState& state) {
   }
 }
 
-PrefixCache::Hit Engine::peek(Task& task) {
+PrefixCache::Hit Engine::peek(EngineTask& task) {
   if (task.peek_epoch == cache_.epoch()) return task.peeked;
   find_prefix(task);
   task.peeked = cache_.peek(task.keys.keys());
@@ -90,7 +90,7 @@ PrefixCache::Hit Engine::peek(Task& task) {
 
 // Sets the keys to the path that is to be matched: full blocks of the prompt, at least one token of
 // it left to compute. A bounded request goes on where bounded state branches off the exact path.
-void Engine::find_prefix(Task& task) {
+void Engine::find_prefix(EngineTask& task) {
   const Request& request = task.live->request;
   const std::span<const int32_t> prompt(request.prompt);
   const int64_t n_blocks = (task.live->prompt_tokens() - 1) / kBlockTokens;
@@ -108,7 +108,7 @@ void Engine::find_prefix(Task& task) {
   task.keys = std::move(branch);
 }
 
-void Engine::start(Task& task, int64_t now_us) {
+void Engine::start(EngineTask& task, int64_t now_us) {
   const Request& request = task.live->request;
   find_prefix(task);
   Result<Sequence> opened = executor_.open();
@@ -137,7 +137,7 @@ void Engine::start(Task& task, int64_t now_us) {
   task.started = true;
 }
 
-void Engine::resume(Task& task, int64_t now_us) {
+void Engine::resume(EngineTask& task, int64_t now_us) {
   const Result<void> taken = executor_.take_slot(task.sequence);
   if (!taken) return finish(task, EndReason::kError, taken.error().message);
   write_slot(executor_, task.sequence, task.windows);
@@ -147,7 +147,7 @@ void Engine::resume(Task& task, int64_t now_us) {
   task.last_step = counters_.n_steps;
 }
 
-void Engine::park(Task& task) {
+void Engine::park(EngineTask& task) {
   task.windows = read_slot(executor_, task.sequence);
   executor_.release_slot(task.sequence);
   task.phase = TaskPhase::kParked;
@@ -156,7 +156,7 @@ void Engine::park(Task& task) {
 }
 
 // Back to waiting. What it answered is kept and will be fed again behind its prompt.
-void Engine::drop(Task& task) {
+void Engine::drop(EngineTask& task) {
   release(task);
   task.n_fed = 0;
   task.peek_epoch = -1;
@@ -165,7 +165,7 @@ void Engine::drop(Task& task) {
 }
 
 // Gives back slot and blocks; those that are full stay in the cache.
-void Engine::release(Task& task) {
+void Engine::release(EngineTask& task) {
   if (task.phase == TaskPhase::kRunning) executor_.close(task.sequence);
   task.sequence = {};
   task.windows = {};

@@ -8,7 +8,7 @@ namespace fathom {
 
 // Answer tokens that were drawn become pending rows; after a drop several, which the decoder sees
 // in whole runs, as it saw them one by one before.
-void Engine::feed(Task& task) {
+void Engine::feed(EngineTask& task) {
   if (task.sequence.pending() > 0 || task.fed()) return;
   const size_t n =
       std::min(task.answer.size() - task.n_fed, static_cast<size_t>(limits_.feed_rows));
@@ -19,11 +19,11 @@ void Engine::feed(Task& task) {
   task.n_fed += n;
 }
 
-bool Engine::draws(const Task& task, int64_t n_rows) const {
+bool Engine::draws(const EngineTask& task, int64_t n_rows) const {
   return n_rows == task.sequence.pending() && task.fed();
 }
 
-ExecutorItem Engine::prepare(Task& task, int64_t n_rows) {
+ExecutorItem Engine::prepare(EngineTask& task, int64_t n_rows) {
   const int64_t end = task.sequence.length + n_rows;
   const int64_t n_blocks = (end + kBlockTokens - 1) / kBlockTokens;
   const Result<void> grown = cache_.grow(task.lease, std::max(n_blocks, task.lease.n_blocks()));
@@ -43,13 +43,13 @@ void Engine::step(int64_t now_us) {
   const StepPlan plan = plan_step(view(now_us), scheduler_);
   if (plan.items.empty()) return;
   ++counters_.n_steps;
-  std::vector<Task*> tasks;
+  std::vector<EngineTask*> tasks;
   std::vector<ExecutorItem> items;
   std::vector<int64_t> entries;
   std::vector<int64_t> replayed;
   int64_t n_rows = 0;
   for (const PlanItem& planned : plan.items) {
-    Task& task = *tasks_.at(planned.id);
+    EngineTask& task = *tasks_.at(planned.id);
     tasks.push_back(&task);
     items.push_back(prepare(task, planned.n_rows));
     entries.push_back(task.sequence.entries_end);
@@ -80,7 +80,7 @@ void Engine::measure(int64_t step_us, int64_t n_rows) {
   row_us_ = row_us_ == 0 ? row_us : 0.8 * row_us_ + 0.2 * std::min(row_us, 8 * row_us_);
 }
 
-void Engine::settle_rows(Task& task, int64_t n_rows, int64_t entries_before,
+void Engine::settle_rows(EngineTask& task, int64_t n_rows, int64_t entries_before,
                          int64_t replayed_before) {
   Sequence& sequence = task.sequence;
   task.last_step = counters_.n_steps;
@@ -96,15 +96,15 @@ void Engine::settle_rows(Task& task, int64_t n_rows, int64_t entries_before,
 }
 
 // May destroy the task.
-void Engine::settle_draws(Task& task, std::span<const SampledToken> tokens, int64_t now_us) {
+void Engine::settle_draws(EngineTask& task, std::span<const SampledToken> tokens, int64_t now_us) {
   const int64_t n_forks = task.n_forks;
   for (int64_t i = 1; i <= n_forks; ++i) fork(task, tokens[static_cast<size_t>(i)], now_us);
   push_token(task, tokens[0]);
 }
 
-void Engine::fork(Task& leader, const SampledToken& token, int64_t now_us) {
+void Engine::fork(EngineTask& leader, const SampledToken& token, int64_t now_us) {
   const int64_t choice = leader.choice + leader.live->request.n_choices - leader.n_forks;
-  Task& task = new_task(*leader.live, choice);
+  EngineTask& task = new_task(*leader.live, choice);
   --leader.n_forks;
   task.usage = leader.usage;
   task.usage.computed_tokens = 0;
@@ -127,7 +127,7 @@ void Engine::fork(Task& leader, const SampledToken& token, int64_t now_us) {
 }
 
 // May destroy the task.
-void Engine::push_token(Task& task, const SampledToken& token) {
+void Engine::push_token(EngineTask& task, const SampledToken& token) {
   const Request& request = task.live->request;
   ++counters_.n_tokens;
   if (std::ranges::find(request.stop_ids, token.id) != request.stop_ids.end()) {
@@ -143,10 +143,10 @@ void Engine::push_token(Task& task, const SampledToken& token) {
 
 // Nothing of a failed step is used: its tasks begin again, each alone, and one that fails alone is
 // lost.
-void Engine::settle_failure(std::span<Task* const> tasks, const Error& error) {
+void Engine::settle_failure(std::span<EngineTask* const> tasks, const Error& error) {
   ++counters_.n_failed_steps;
   const bool alone = tasks.size() == 1 && tasks[0]->suspect;
-  for (Task* task : tasks) {
+  for (EngineTask* task : tasks) {
     if (alone) {
       finish(*task, EndReason::kError, error.message);
       continue;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Task: one choice of a request on its way, and the request that its choices share. Private to the
-// engine.
+// EngineTask: one choice of a request on its way, and the request that its choices share. Private
+// to the engine.
 
 #include <string>
 #include <vector>
@@ -27,8 +27,8 @@ struct LiveRequest {
 
 // Invariants: waiting: no lease, no slot. Parked: a lease, `windows` full. Running: a lease and a
 // slot. The sequence's tokens are the prompt and the first n_fed tokens of the answer.
-struct Task {
-  Task(TaskId task_id, LiveRequest& of, int64_t choice_number)
+struct EngineTask {
+  EngineTask(TaskId task_id, LiveRequest& of, int64_t choice_number)
       : id(task_id), live(&of), choice(choice_number), keys(of.root) {}
 
   TaskId id = {};

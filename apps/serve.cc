@@ -1,0 +1,116 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+
+#include "apps/common.h"
+#include "apps/verb.h"
+#include "base/clock.h"
+#include "checkpoint/checkpoint.h"
+#include "engine/model_executor.h"
+#include "serve/server.h"
+
+namespace fathom {
+namespace {
+
+class ServeVerb final : public Verb {
+ public:
+  const char* name() const override { return "serve"; }
+  const char* help() const override { return "Serve a model over HTTP"; }
+
+  void add_options(CLI::App& app) override {
+    app.add_option("--listen", listen_, "Address and port; port 0: any free one")
+        ->capture_default_str();
+    app.add_option("--name", name_, "Model name that clients use (default: the folder's)");
+    app.add_option("--sequences", sequences_, "Answers computed at once")
+        ->check(CLI::Range(int64_t{1}, int64_t{4096}))
+        ->capture_default_str();
+    app.add_option("--rows", rows_, "Rows of a step")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+        ->capture_default_str();
+    app.add_option("--blocks", blocks_, "KV blocks of 64 tokens, 0: a context for each sequence")
+        ->transform(CLI::AsSizeValue(false))
+        ->capture_default_str();
+    app.add_option("--queue", queue_, "Requests taken in, computed ones among them")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+        ->capture_default_str();
+    app.add_option("--step-ms", step_ms_, "Time of a step that prompts share with answers")
+        ->check(CLI::Range(int64_t{1}, int64_t{60'000}))
+        ->capture_default_str();
+    flags_.add_to(app);
+    output_.add_to(app);
+  }
+
+  int run() override {
+    const Result<void> done = serve();
+    return done ? 0 : fail(done.error());
+  }
+
+ private:
+  Result<void> serve() {
+    ServerOptions options = {.version = FATHOM_VERSION};
+    FATHOM_RETURN_IF_ERROR(read_address(&options));
+    FATHOM_ASSIGN_OR_RETURN(
+        Session session,
+        open_session(flags_, output_, true,
+                     {.n_sequences = sequences_, .n_blocks = blocks_, .max_rows = rows_}));
+    const LoadedModel& loaded = session.loaded;
+    FATHOM_ASSIGN_OR_RETURN(ChatTemplate chat,
+                            ChatTemplate::load(loaded.path, loaded.model->config().model_type));
+    const std::string name =
+        name_.empty() ? std::filesystem::path(loaded.path).filename().string() : name_;
+    ChatService service(loaded, std::move(chat),
+                        {.model_name = name,
+                         .fingerprint = std::string("fathom-") + FATHOM_VERSION,
+                         .context = flags_.context,
+                         .restore = flags_.restore_grade()});
+    ModelExecutor executor(*session.runner, loaded.tokenizer->vocab_size());
+    Engine engine(executor, engine_options(loaded));
+    if (!output_.quiet) {
+      options.log = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };
+    }
+    FATHOM_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
+                            Server::listen(service, engine, options));
+    std::printf("fathom: %s at http://%s:%d\n", name.c_str(), options.host.c_str(), server->port());
+    std::fflush(stdout);
+    server->run(true);
+    return {};
+  }
+
+  EngineOptions engine_options(const LoadedModel& loaded) const {
+    EngineOptions options;
+    options.mailbox = {.max_live = queue_, .max_live_of_tenant = queue_, .max_outputs = 1024};
+    options.scheduler.step_us_max = step_ms_ * 1000;
+    options.clock_us = [] { return static_cast<int64_t>(steady_seconds() * 1e6); };
+    options.key_root.spec = loaded.model->kv_spec().id();
+    return options;
+  }
+
+  Result<void> read_address(ServerOptions* options) const {
+    const size_t colon = listen_.rfind(':');
+    const std::string port = colon == std::string::npos ? "" : listen_.substr(colon + 1);
+    const bool digits = !port.empty() && port.size() <= 5 &&
+                        port.find_first_not_of("0123456789") == std::string::npos;
+    if (!digits || std::stoi(port) > 65'535) {
+      return invalid("--listen: wanted HOST:PORT, found " + listen_);
+    }
+    options->port = std::stoi(port);
+    options->host = listen_.substr(0, colon);
+    return {};
+  }
+
+  ModelFlags flags_;
+  OutputFlags output_;
+  std::string listen_ = "127.0.0.1:8000";
+  std::string name_;
+  int64_t sequences_ = 8;
+  int64_t rows_ = 256;
+  int64_t blocks_ = 0;
+  int64_t queue_ = 256;
+  int64_t step_ms_ = 100;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_serve() { return std::make_unique<ServeVerb>(); }
+
+}  // namespace fathom

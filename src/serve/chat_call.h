@@ -1,0 +1,43 @@
+#pragma once
+
+// A Chat Completions body as values: the chat request (text/chat_request.h) and what stands beside
+// it for sampling and transport. Source: spec/api.md sections 1 and 2; what is in force after
+// conversion follows the published library (tests/golden/chat/requests.jsonl).
+//
+// A refusal is kInvalid, HTTP status 400, and one line that names the field.
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "engine/runner.h"
+#include "engine/sampler.h"
+#include "text/chat_request.h"
+
+namespace fathom {
+
+struct ChatCall {
+  ChatRequest request;
+  std::string model;  // as asked for; empty: whatever is served
+  bool stream = false;
+  bool include_usage = false;         // in the last chunk of a stream
+  std::optional<int64_t> max_tokens;  // as asked for
+  // With thinking: temperature 1, no penalties, top_p in [0.95, 1]. Without it: top_p 1.
+  SamplingOptions sampling;
+  bool seeded = false;  // the request gave the seed
+  bool logprobs = false;
+  int64_t top_logprobs = 0;
+  std::optional<RestoreGrade> restore;  // "restore": "exact" or "bounded", an extension
+};
+
+Result<ChatCall> parse_chat_call(std::string_view body);
+
+inline constexpr int64_t kMaxTokensMax = 393'216;
+
+// Tokens that an answer may have: what was asked for, or the default of its kind lowered to the
+// context left. kInvalid, naming both numbers, where a prompt alone or with what was asked for is
+// longer than the context.
+Result<int64_t> answer_tokens(const ChatCall& call, int64_t prompt_tokens, int64_t context);
+
+}  // namespace fathom

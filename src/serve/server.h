@@ -1,0 +1,57 @@
+#pragma once
+
+// Server: HTTP/1.1 around a ChatService and an engine. Routes, limits of transport, streams.
+//
+//   GET  /health  the process is alive            GET /ready  it takes requests (503: it drains)
+//   GET  /version, /v1/models                     POST /v1/chat/completions
+//
+// A slow client (too many bytes unsent, or none taken for a while) and one that went away are
+// cancelled; nobody else is touched. Source: docs/design.md section 4.
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "serve/chat_job.h"
+#include "serve/engine_host.h"
+
+namespace fathom {
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";  // an address
+  int port = 0;                    // 0: any free one
+  int64_t max_connections = 4096;
+  int64_t body_bytes_max = int64_t{48} << 20;
+  int64_t header_bytes_max = 16'384;
+  int64_t idle_ms = 60'000;           // of a kept connection without a request
+  int64_t read_ms = 30'000;           // for a whole request, from its first byte on
+  int64_t write_ms = 30'000;          // that a client may take nothing
+  int64_t keep_alive_ms = 15'000;     // between comments of a silent stream
+  int64_t waiting_outputs_max = 256;  // of one answer, before its client counts as too slow
+  std::string version;
+  // One line for each answered request, without a line feed; may be null.
+  std::function<void(const std::string& line)> log;
+};
+
+class Server {
+ public:
+  // Listens at once. kIo names the address. Service and engine outlive the server; the engine is
+  // used by it alone.
+  static Result<std::unique_ptr<Server>> listen(ChatService& service, Engine& engine,
+                                                const ServerOptions& options);
+  ~Server();
+
+  int port() const;
+  // Serves until stop(); what was taken in is finished. Also ends at SIGTERM and SIGINT where
+  // `signals` is set.
+  void run(bool signals);
+  void stop();  // any thread
+
+ private:
+  class Loop;
+  explicit Server(std::unique_ptr<Loop> loop);
+  std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace fathom

@@ -1,0 +1,249 @@
+// Goal: chat over HTTP with the shipped model: whole and streamed answers agree, each wrong request
+// gets its status and one line, clients that go away disturb nobody, a drain finishes what is
+// live. Method: a server in this process, raw clients over loopback.
+#include "serve/server.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <mutex>
+#include <thread>
+
+#include "engine/model_executor.h"
+#include "http_client.h"
+#include "ops/backends.h"
+
+namespace fathom {
+namespace {
+
+namespace json = boost::json;
+
+constexpr int64_t kContext = 512;
+constexpr char kChat[] = "/v1/chat/completions";
+
+class ServerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto loaded = load_model(std::string(FATHOM_SOURCE_DIR) + "/models/fathom-34m", {});
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    loaded_ = std::move(*loaded);
+    ops_ = std::move(*make_backend({.n_threads = 1}));
+    runner_ = std::move(*Runner::make(*loaded_.model, *ops_,
+                                      {.context = kContext, .n_sequences = 3, .max_rows = 128}));
+    executor_ = std::make_unique<ModelExecutor>(*runner_, loaded_.tokenizer->vocab_size());
+    EngineOptions engine;
+    engine.mailbox = {.max_live = 4, .max_live_of_tenant = 4, .max_outputs = 64};
+    engine_ = std::make_unique<Engine>(*executor_, engine);
+    ServiceOptions options = {.model_name = "fathom-34m",
+                              .fingerprint = "fp",
+                              .context = kContext,
+                              .restore = RestoreGrade::kExact};
+    service_ = std::make_unique<ChatService>(
+        loaded_, *ChatTemplate::load(loaded_.path, loaded_.model->config().model_type), options);
+    ServerOptions server = {.body_bytes_max = 100'000, .read_ms = 1000, .version = "0"};
+    server.log = [this](const std::string& line) {
+      const std::lock_guard lock(mutex_);
+      log_.push_back(line);
+    };
+    server_ = std::move(*Server::listen(*service_, *engine_, server));
+    serving_ = std::thread([this] { server_->run(false); });
+  }
+
+  void TearDown() override {
+    server_->stop();
+    serving_.join();
+    EXPECT_EQ(engine_->load().n_live, 0);
+    EXPECT_EQ(engine_->load().n_slots, 0);
+    EXPECT_EQ(engine_->load().n_pinned_blocks, 0);
+    engine_->check();
+  }
+
+  static std::string call(const std::string& more) {
+    return R"({"model":"fathom-34m","messages":[{"role":"user","content":"Write a loop."}],)"
+           R"("thinking":{"type":"disabled"},"temperature":0.7,"seed":5,"max_tokens":12)" +
+           more + "}";
+  }
+
+  std::optional<ClientReply> chat(const std::string& body) {
+    HttpClient client(server_->port());
+    return client.post(kChat, body);
+  }
+
+  void expect_refused(const std::string& body, int status, const std::string& message) {
+    const auto reply = chat(body);
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->status, status);
+    const json::value parsed = json::parse(reply->body);
+    EXPECT_EQ(parsed.at("error").at("message").as_string(), message);
+  }
+
+  LoadedModel loaded_;
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<Runner> runner_;
+  std::unique_ptr<ModelExecutor> executor_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<ChatService> service_;
+  std::unique_ptr<Server> server_;
+  std::thread serving_;
+  std::mutex mutex_;
+  std::vector<std::string> log_;
+};
+
+// The JSON of each event; the last one is checked here.
+std::vector<json::value> events_of(const std::string& body) {
+  std::vector<json::value> events;
+  size_t at = 0;
+  while (at < body.size()) {
+    const size_t end = body.find("\n\n", at);
+    const std::string line = body.substr(at, end - at);
+    at = end + 2;
+    if (line == "data: [DONE]") break;
+    if (line.rfind("data: ", 0) == 0) events.push_back(json::parse(line.substr(6)));
+  }
+  EXPECT_EQ(at, body.size());
+  return events;
+}
+
+TEST_F(ServerTest, AnAnswerIsTheSameWholeAndStreamedAndAfterAHit) {
+  const auto whole = chat(call(""));
+  ASSERT_TRUE(whole);
+  ASSERT_EQ(whole->status, 200) << whole->body;
+  const json::value body = json::parse(whole->body);
+  EXPECT_EQ(body.at("object").as_string(), "chat.completion");
+  EXPECT_EQ(body.at("model").as_string(), "fathom-34m");
+  const json::value& choice = body.at("choices").at(0);
+  const std::string content(choice.at("message").at("content").as_string());
+  EXPECT_EQ(body.at("usage").at("prompt_cache_hit_tokens").as_int64(), 0);
+  const int64_t n_prompt = body.at("usage").at("prompt_tokens").as_int64();
+
+  const auto streamed = chat(call(R"(,"stream":true,"stream_options":{"include_usage":true})"));
+  ASSERT_TRUE(streamed);
+  EXPECT_EQ(streamed->headers.at("content-type"), "text/event-stream");
+  const std::vector<json::value> events = events_of(streamed->body);
+  ASSERT_GE(events.size(), 2U);
+  EXPECT_EQ(events[0].at("choices").at(0).at("delta").at("role").as_string(), "assistant");
+  std::string joined;
+  for (const json::value& event : events) {
+    joined += event.at("choices").at(0).at("delta").at("content").as_string();
+  }
+  EXPECT_EQ(joined, content);
+  const json::value& last = events.back();
+  EXPECT_EQ(last.at("choices").at(0).at("finish_reason"), choice.at("finish_reason"));
+  const json::value& usage = last.at("usage");
+  EXPECT_EQ(usage.at("completion_tokens"), body.at("usage").at("completion_tokens"));
+  EXPECT_EQ(usage.at("prompt_cache_hit_tokens").as_int64(), (n_prompt - 1) / 64 * 64);
+}
+
+TEST_F(ServerTest, NeighboursDoNotShow) {
+  const json::value alone = json::parse(chat(call(""))->body);
+  std::vector<std::thread> clients;
+  std::vector<std::string> bodies(4);
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    clients.emplace_back([&, i] { bodies[i] = chat(call(""))->body; });
+  }
+  for (std::thread& client : clients) client.join();
+  for (const std::string& body : bodies) {
+    EXPECT_EQ(json::parse(body).at("choices"), alone.at("choices"));
+  }
+}
+
+TEST_F(ServerTest, PlainRoutes) {
+  HttpClient client(server_->port());  // all over one connection
+  EXPECT_EQ(client.get("/health")->body, R"({"status":"ok"})");
+  EXPECT_EQ(client.get("/ready")->status, 200);
+  const json::value models = json::parse(client.get("/v1/models")->body);
+  EXPECT_EQ(models.at("data").at(0).at("id").as_string(), "fathom-34m");
+  EXPECT_EQ(client.get("/nowhere")->status, 404);
+  const auto wrong = client.get(kChat);
+  EXPECT_EQ(wrong->status, 405);
+  EXPECT_EQ(wrong->headers.at("allow"), "POST");
+  EXPECT_EQ(client.post("/health", "{}")->status, 405);
+}
+
+TEST_F(ServerTest, WhatIsWrongIsRefusedByName) {
+  const auto malformed = chat("{\"messages\": [");
+  ASSERT_TRUE(malformed);
+  EXPECT_EQ(malformed->status, 400);
+  EXPECT_NE(malformed->body.find("body: "), std::string::npos);
+  expect_refused(call(R"(,"n":2)"), 400, "n: wanted an integer from 1 to 1, found 2");
+  expect_refused(call(R"(,"top_p":3)"), 400, "top_p: wanted a number from 0 to 1, found 3");
+  expect_refused(R"({"model":"gpt","messages":[{"role":"user","content":"x"}]})", 400,
+                 "model: wanted fathom-34m, found \"gpt\"");
+  expect_refused(call(R"(,"logprobs":true)"), 400,
+                 "logprobs: wanted false, found true, which this version cannot return");
+  std::string long_text;
+  for (int i = 0; i < 600; ++i) long_text += " word" + std::to_string(i);
+  const auto too_long = chat(R"({"messages":[{"role":"user","content":")" + long_text + R"("}]})");
+  ASSERT_TRUE(too_long);
+  EXPECT_EQ(too_long->status, 400);
+  EXPECT_NE(too_long->body.find("wanted a prompt of at most 511 tokens, found "),
+            std::string::npos);
+  EXPECT_EQ(chat(std::string(100'001, ' '))->status, 413);
+  HttpClient client(server_->port());
+  client.send("GET /health HTTP/1.1\r\nX: " + std::string(20'000, 'x') + "\r\n\r\n");
+  EXPECT_EQ(client.read_reply()->status, 431);
+  HttpClient slow(server_->port());
+  slow.send("POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 9\r\n\r\n{");
+  EXPECT_EQ(slow.read_reply()->status, 408);
+  EXPECT_EQ(json::parse(chat(call(""))->body).at("object").as_string(), "chat.completion");
+}
+
+TEST_F(ServerTest, AStopTextEndsTheAnswer) {
+  const json::value all = json::parse(chat(call(""))->body);
+  const std::string content(all.at("choices").at(0).at("message").at("content").as_string());
+  ASSERT_GT(content.size(), 6U);
+  const std::string stop = content.substr(3, 2);
+  const json::value cut =
+      json::parse(chat(call(",\"stop\":" + json::serialize(json::value(stop))))->body);
+  const json::value& choice = cut.at("choices").at(0);
+  EXPECT_EQ(choice.at("message").at("content").as_string(), content.substr(0, content.find(stop)));
+  EXPECT_EQ(choice.at("finish_reason").as_string(), "stop");
+}
+
+TEST_F(ServerTest, ClientsThatGoAwayAreCancelledAndDisturbNobody) {
+  const json::value alone = json::parse(chat(call(""))->body);
+  const std::string endless =
+      R"({"messages":[{"role":"user","content":"Count."}],"stream":true,"max_tokens":400})";
+  // Refused where those that went away were not noticed yet; then answered as ever.
+  for (int n_left = 0; n_left < 8;) {
+    HttpClient client(server_->port());
+    client.send(post_text(kChat, endless));
+    ASSERT_TRUE(client.read_until("\r\n\r\n"));
+    if (client.unread().starts_with("HTTP/1.1 429 ")) continue;
+    ASSERT_TRUE(client.read_until("data: "));
+    ++n_left;
+  }
+  std::optional<ClientReply> reply;
+  while (!reply || reply->status == 429) reply = chat(call(""));
+  EXPECT_EQ(json::parse(reply->body).at("choices"), alone.at("choices"));
+}
+
+TEST_F(ServerTest, AFullQueueRefusesWithATime) {
+  const std::string endless =
+      R"({"messages":[{"role":"user","content":"Count."}],"stream":true,"max_tokens":400})";
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(server_->port()));
+    clients.back()->send(post_text(kChat, endless));
+    ASSERT_TRUE(clients.back()->read_until("data: "));
+  }
+  const auto refused = chat(call(""));
+  EXPECT_EQ(refused->status, 429);
+  EXPECT_GE(std::stoi(refused->headers.at("retry-after")), 1);
+}
+
+TEST_F(ServerTest, ADrainFinishesWhatIsLive) {
+  HttpClient client(server_->port());
+  HttpClient idle(server_->port());
+  EXPECT_EQ(idle.get("/health")->status, 200);
+  client.send(post_text(kChat, call(R"(,"stream":true)")));
+  ASSERT_TRUE(client.read_until("data: "));
+  server_->stop();
+  const auto reply = client.read_reply();
+  ASSERT_TRUE(reply);
+  EXPECT_NE(reply->body.find("data: [DONE]"), std::string::npos);
+  EXPECT_FALSE(idle.get("/health"));
+}
+
+}  // namespace
+}  // namespace fathom
