@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 
@@ -88,12 +89,13 @@ class ServeVerb final : public Verb {
   Result<void> read_address(ServerOptions* options) const {
     const size_t colon = listen_.rfind(':');
     const std::string port = colon == std::string::npos ? "" : listen_.substr(colon + 1);
-    const bool digits = !port.empty() && port.size() <= 5 &&
-                        port.find_first_not_of("0123456789") == std::string::npos;
-    if (!digits || std::stoi(port) > 65'535) {
+    const char* end = port.data() + port.size();
+    uint16_t number = 0;
+    const auto [read, error] = std::from_chars(port.data(), end, number);
+    if (port.empty() || error != std::errc() || read != end) {
       return invalid("--listen: wanted HOST:PORT, found " + listen_);
     }
-    options->port = std::stoi(port);
+    options->port = number;
     options->host = listen_.substr(0, colon);
     return {};
   }

@@ -13,39 +13,38 @@ namespace {
 
 namespace json = boost::json;
 
-// How deltas are cut is free: joins the strings of neighbours with the same members and call.
+// The one text of a chunk that may be cut anywhere; null: the chunk has none.
+json::string* text_of(json::value& chunk) {
+  json::value& choice = chunk.at("choices").at(0);
+  json::object& delta = choice.at("delta").as_object();
+  if (delta.contains("role") || !choice.at("finish_reason").is_null()) return nullptr;
+  if (delta.contains("tool_calls")) {
+    json::object& call = delta.at("tool_calls").at(0).as_object();
+    return call.contains("id") ? nullptr : &call.at("function").at("arguments").as_string();
+  }
+  for (auto& member : delta) {
+    if (member.value().is_string()) return &member.value().as_string();
+  }
+  return nullptr;
+}
+
+// Adds the text of `chunk` to `last`, where both are alike but for it.
+bool join(json::value& last, json::value chunk) {
+  json::string* theirs = text_of(last);
+  json::string* mine = text_of(chunk);
+  if (theirs == nullptr || mine == nullptr) return false;
+  const json::string text = *mine;
+  *mine = *theirs;
+  if (chunk != last) return false;
+  *theirs += text;
+  return true;
+}
+
+// How deltas are cut is free.
 json::array joined(const json::array& chunks) {
   json::array out;
-  const auto texts = [](json::value& chunk) {
-    std::vector<json::string*> found;
-    json::object& delta = chunk.at("choices").at(0).at("delta").as_object();
-    if (delta.contains("tool_calls")) {
-      json::object& call = delta.at("tool_calls").at(0).as_object();
-      if (!call.contains("id")) found.push_back(&call.at("function").at("arguments").as_string());
-    } else if (!delta.contains("role") && chunk.at("choices").at(0).at("finish_reason").is_null()) {
-      for (auto& member : delta) {
-        if (member.value().is_string()) found.push_back(&member.value().as_string());
-      }
-    }
-    return found;
-  };
-  for (json::value chunk : chunks) {
-    const auto mine = texts(chunk);
-    if (!out.empty() && mine.size() == 1) {
-      json::value before = out.back();
-      const auto theirs = texts(before);
-      if (theirs.size() == 1) {
-        json::string text = *theirs[0];
-        text += *mine[0];
-        *theirs[0] = *mine[0];
-        if (before == chunk) {
-          *theirs[0] = text;
-          out.back() = before;
-          continue;
-        }
-      }
-    }
-    out.push_back(chunk);
+  for (const json::value& chunk : chunks) {
+    if (out.empty() || !join(out.back(), chunk)) out.push_back(chunk);
   }
   return out;
 }
