@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "apps/common.h"
+#include "apps/numbers.h"
 #include "apps/verb.h"
 #include "base/clock.h"
 #include "checkpoint/checkpoint.h"
@@ -23,19 +24,19 @@ class ServeVerb final : public Verb {
         ->capture_default_str();
     app.add_option("--name", name_, "Model name that clients use (default: the folder's)");
     app.add_option("--sequences", sequences_, "Answers computed at once")
-        ->check(CLI::Range(int64_t{1}, int64_t{4096}))
+        ->check(whole_number(1, 4096))
         ->capture_default_str();
     app.add_option("--rows", rows_, "Rows of a step")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+        ->check(whole_number(1, int64_t{1} << 20))
         ->capture_default_str();
     app.add_option("--blocks", blocks_, "KV blocks of 64 tokens, 0: a context for each sequence")
-        ->transform(CLI::AsSizeValue(false))
+        ->transform(size_number(0, int64_t{1} << 40))
         ->capture_default_str();
     app.add_option("--queue", queue_, "Requests taken in, computed ones among them")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+        ->check(whole_number(1, int64_t{1} << 20))
         ->capture_default_str();
     app.add_option("--step-ms", step_ms_, "Time of a step that prompts share with answers")
-        ->check(CLI::Range(int64_t{1}, int64_t{60'000}))
+        ->check(whole_number(1, 60'000))
         ->capture_default_str();
     flags_.add_to(app);
     output_.add_to(app);
