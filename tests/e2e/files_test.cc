@@ -50,7 +50,8 @@ class Files : public testing::Test {
     return found;
   }
 
-  // Sends a signal as soon as a temporary file is there; the outcome of the first run that it met.
+  // Sends a signal as soon as a temporary file is there; the outcome of the first run that it met
+  // before the files had their names.
   Outcome stopped(const Words& args, const fs::path& folder, int signal) const {
     Outcome outcome;
     for (int attempt = 0; attempt < 20; ++attempt) {
@@ -64,7 +65,9 @@ class Files : public testing::Test {
         ::kill(child, signal);
       };
       outcome = run_program({.args = args, .meanwhile = meanwhile});
-      if (outcome.status == 128 + signal) break;
+      const auto finished = [](const std::string& name) { return name.ends_with(".safetensors"); };
+      const bool met = std::ranges::none_of(names(folder), finished);
+      if (met && outcome.status == 128 + signal) break;
       fs::remove_all(folder);
     }
     EXPECT_EQ(outcome.status, 128 + signal) << outcome.err;
