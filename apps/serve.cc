@@ -49,7 +49,7 @@ class ServeVerb final : public Verb {
 
  private:
   Result<void> serve() {
-    ServerOptions options = {.version = FATHOM_VERSION};
+    ServerOptions options = {.end_at_signals = true, .version = FATHOM_VERSION};
     FATHOM_RETURN_IF_ERROR(read_address(&options));
     FATHOM_ASSIGN_OR_RETURN(
         Session session,
@@ -74,7 +74,7 @@ class ServeVerb final : public Verb {
                             Server::listen(service, engine, options));
     std::printf("fathom: %s at http://%s:%d\n", name.c_str(), options.host.c_str(), server->port());
     std::fflush(stdout);
-    server->run(true);
+    server->run();
     return {};
   }
 

@@ -14,11 +14,17 @@
 namespace fathom {
 namespace {
 
-constexpr int kStopSignals[] = {SIGINT, SIGTERM};
+constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
 volatile sig_atomic_t stop_signal = 0;
 
 void on_stop(int signal) { stop_signal = signal; }
+
+auto handler_of(int signal) {
+  struct sigaction action = {};
+  ::sigaction(signal, nullptr, &action);
+  return action.sa_handler;
+}
 
 // Only what is safe in the middle of anything.
 [[noreturn]] void end_with(std::string_view line) {
@@ -66,6 +72,7 @@ void report_memory_faults() {
   struct sigaction action = {};
   action.sa_handler = on_bus_error;
   ::sigaction(SIGBUS, &action, nullptr);
+  ::signal(SIGXFSZ, SIG_IGN);  // a file beyond the system's limit is a write that fails
   report_stack_faults();
 }
 
@@ -74,11 +81,15 @@ StopSignals::StopSignals() {
   struct sigaction action = {};
   action.sa_handler = on_stop;
   action.sa_flags = SA_RESETHAND | SA_RESTART;
-  for (const int signal : kStopSignals) ::sigaction(signal, &action, nullptr);
+  for (const int signal : kStopSignals) {
+    if (handler_of(signal) != SIG_IGN) ::sigaction(signal, &action, nullptr);  // nohup, a shell's &
+  }
 }
 
 StopSignals::~StopSignals() {
-  for (const int signal : kStopSignals) ::signal(signal, SIG_DFL);
+  for (const int signal : kStopSignals) {
+    if (handler_of(signal) == on_stop) ::signal(signal, SIG_DFL);
+  }
 }
 
 bool StopSignals::requested() { return stop_signal != 0; }

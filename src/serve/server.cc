@@ -60,20 +60,21 @@ class Server::Loop {
     if (code)
       return io_error("listen: " + where + ": wanted a free port, found: " + code.message());
     port_ = acceptor_.local_endpoint(code).port();
+    if (options_.end_at_signals) {  // one that comes before run() is kept
+      signals_.add(SIGTERM, code);
+      signals_.add(SIGINT, code);
+    }
     return {};
   }
 
   int port() const { return port_; }
 
-  void run(bool signals) {
+  void run() {
     host_.emplace(engine_, [this](std::vector<Output> outputs) {
       asio::post(io_, [this, outputs = std::move(outputs)]() mutable { deliver(outputs); });
     });
     asio::co_spawn(io_, accept(), asio::detached);
-    if (signals) {
-      boost::system::error_code code;
-      signals_.add(SIGTERM, code);
-      signals_.add(SIGINT, code);
+    if (options_.end_at_signals) {
       signals_.async_wait([this](boost::system::error_code failed, int) {
         if (!failed) drain();
       });
@@ -373,7 +374,7 @@ Result<std::unique_ptr<Server>> Server::listen(ChatService& service, Engine& eng
 Server::Server(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
 Server::~Server() = default;
 int Server::port() const { return loop_->port(); }
-void Server::run(bool signals) { loop_->run(signals); }
+void Server::run() { loop_->run(); }
 void Server::stop() { loop_->stop(); }
 
 }  // namespace fathom

@@ -29,6 +29,7 @@ struct ServerOptions {
   int64_t write_ms = 30'000;          // that a client may take nothing
   int64_t keep_alive_ms = 15'000;     // between comments of a silent stream
   int64_t waiting_outputs_max = 256;  // of one answer, before its client counts as too slow
+  bool end_at_signals = false;        // SIGTERM and SIGINT, from listen() on, do what stop() does
   std::string version;
   // One line for each answered request, without a line feed; may be null.
   std::function<void(const std::string& line)> log;
@@ -43,9 +44,8 @@ class Server {
   ~Server();
 
   int port() const;
-  // Serves until stop(); what was taken in is finished. Also ends at SIGTERM and SIGINT where
-  // `signals` is set.
-  void run(bool signals);
+  // Serves until stop(); what was taken in is finished.
+  void run();
   void stop();  // any thread
 
  private:

@@ -1,6 +1,7 @@
 #include "tensor/tensor.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -84,8 +85,11 @@ bool has_shape(const Tensor& t, std::initializer_list<int64_t> shape) {
 }
 
 Buffer::Buffer(int64_t bytes) {
-  Result<Buffer> buffer = allocate(bytes, "buffer");
-  FATHOM_CHECK(buffer.has_value());
+  Result<Buffer> buffer = allocate(bytes, "work space");
+  if (!buffer) {  // work space in the middle of a step: nobody above could go on
+    std::fprintf(stderr, "fathom: %s\n", buffer.error().message.c_str());
+    std::_Exit(1);
+  }
   *this = std::move(*buffer);
 }
 

@@ -72,7 +72,8 @@ bool has_shape(const Tensor& t, std::initializer_list<int64_t> shape);
 class Buffer {
  public:
   Buffer() = default;
-  explicit Buffer(int64_t bytes);  // on the host, zeroed; running out of memory is a bug here
+  // On the host, zeroed, for work space: where there is no memory the program ends with one line.
+  explicit Buffer(int64_t bytes);
 
   // Zeroed, for sizes that a user chose: kExhausted where the memory is not to be had. `what` names
   // the bytes in the message.

@@ -113,7 +113,8 @@ TEST_F(Files, TwoWritersOfOneFolderNeverMix) {
 
 TEST_F(Files, AStoppedSynthLeavesNothing) {
   const Words args = {"synth", "--plan", "n34", "-o", path("s"), "--max-shard", "1M"};
-  for (const int signal : {SIGINT, SIGTERM}) {
+  ::signal(SIGHUP, SIG_DFL);  // what the program is started with
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const Outcome outcome = stopped(args, path("s"), signal);
     EXPECT_EQ(outcome.out, "");
     EXPECT_EQ(outcome.err, "fathom: " + path("s") + ": stopped; what was written is removed\n");

@@ -46,7 +46,7 @@ class ServerTest : public testing::Test {
       log_.push_back(line);
     };
     server_ = std::move(*Server::listen(*service_, *engine_, server));
-    serving_ = std::thread([this] { server_->run(false); });
+    serving_ = std::thread([this] { server_->run(); });
   }
 
   void TearDown() override {
