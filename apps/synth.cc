@@ -57,7 +57,7 @@ class SynthVerb final : public Verb {
     };
     const Result<void> written = write_random_model(folder_, config, options, pool);
     line.clear();
-    FATHOM_RETURN_IF_ERROR(written);
+    if (!written) return written.error();
     FATHOM_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(folder_));
     report(checkpoint, to_hex(cached_fingerprint(checkpoint, pool)));
     return {};

@@ -47,7 +47,7 @@ std::string usage_message(const CLI::ParseError& error, CLI::App& program,
   }
   if (parsed.empty()) return error.what();
   const CLI::App& verb = *parsed.front();
-  const std::string text = error.what();
+  std::string text = error.what();
   const CLI::Option* option = repeated(verb);
   if (text.find("At Most") != std::string::npos && option != nullptr) {
     return typed_name(*option, words) + ": wanted it once, found it " +

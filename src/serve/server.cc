@@ -26,7 +26,7 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 
 // Where the loop puts an answer's outputs, and where its connection waits for them.
 struct Waiting {
-  explicit Waiting(asio::any_io_executor executor) : bell(executor) {}
+  explicit Waiting(const asio::any_io_executor& executor) : bell(executor) {}
   std::deque<Output> outputs;
   asio::steady_timer bell;
   bool overrun = false;
