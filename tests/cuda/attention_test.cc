@@ -175,19 +175,23 @@ TEST_F(CudaWords, AttentionLayersOfSmallShapes) {
   }
 }
 
+LayerShape released_shape(int ratio) {
+  return {.ratio = ratio,
+          .window = 128,
+          .topk = 512,
+          .pool = 80,
+          .heads = 64,
+          .width = 512,
+          .half = 32,
+          .index_heads = 32,
+          .index_width = 128,
+          .hidden = 256,
+          .block_size = 8};
+}
+
 TEST_F(CudaWords, AttentionLayersOfTheReleasedShape) {
   for (const int ratio : {1, 2}) {
-    const LayerShape shape = {.ratio = ratio,
-                              .window = 128,
-                              .topk = 512,
-                              .pool = 80,
-                              .heads = 64,
-                              .width = 512,
-                              .half = 32,
-                              .index_heads = 32,
-                              .index_width = 128,
-                              .hidden = 256,
-                              .block_size = 8};
+    const LayerShape shape = released_shape(ratio);
     expect_same(22, [&](Side& side) {
       Layer layer(side, shape, 1536);
       Bytes bytes;
@@ -204,17 +208,7 @@ TEST_F(CudaWords, AttentionLayersOfTheReleasedShape) {
 // Everything but attention's sums has the same bits; those stay within 0.5 %.
 TEST_F(CudaFast, AttentionOfTheReleasedShape) {
   for (const int ratio : {1, 2}) {
-    const LayerShape shape = {.ratio = ratio,
-                              .window = 128,
-                              .topk = 512,
-                              .pool = 80,
-                              .heads = 64,
-                              .width = 512,
-                              .half = 32,
-                              .index_heads = 32,
-                              .index_width = 128,
-                              .hidden = 256,
-                              .block_size = 8};
+    const LayerShape shape = released_shape(ratio);
     Side exact(*exact_, 23);
     Side fast(*fast_, 23);
     Layer wanted(exact, shape, 1536);

@@ -1,8 +1,8 @@
 // Goal: tokens and logits of a request do not depend on what was cached, cancelled, evicted or
-// served beside it (issue 5, line 2, without HTTP). Method: each prompt alone in a new engine gives
-// its tokens and, bit for bit, all logits; then the same prompts after a hit at a block edge, one
-// off, at odd positions and inside the last window, with neighbours, after a cancellation and after
-// eviction, in both schedules. T12 in the quick tests, the trained model in the long ones.
+// served beside it. Method: each prompt alone in a new engine gives its tokens and, bit for bit,
+// all logits; then the same prompts after a hit at a block edge, one off, at odd positions and
+// inside the last window, with neighbours, after a cancellation and after eviction, in both
+// schedules. T12 in the quick tests, the trained model in the long ones.
 #include <gtest/gtest.h>
 
 #include <algorithm>

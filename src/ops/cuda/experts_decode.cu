@@ -1,6 +1,7 @@
 #include "ops/cuda/experts_decode.h"
 
 #include "ops/cuda/decode_gemm.cuh"
+#include "ops/cuda/launch.cuh"
 
 namespace fathom::cuda {
 namespace {
@@ -295,27 +296,6 @@ __global__ void combine_kernel(const CombineExperts args) {
       fast::narrow2(sum[6], sum[7])};
 }
 
-struct Grid {
-  dim3 blocks;
-  int threads;
-  size_t shared;
-};
-template <typename Args>
-cudaError_t launch_dependent(void (*kernel)(Args), const Grid& grid, const Args& args,
-                             cudaStream_t stream) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid.blocks;
-  config.blockDim = dim3(grid.threads);
-  config.dynamicSmemBytes = grid.shared;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, kernel, args);
-}
-
 }  // namespace
 
 cudaError_t group_routes(const GroupRoutes& args, cudaStream_t stream) {
@@ -327,8 +307,9 @@ cudaError_t group_routes(const GroupRoutes& args, cudaStream_t stream) {
   const cudaError_t status = cudaFuncSetAttribute(
       group_routes_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxPairs * 6);
   if (status != cudaSuccess) return status;
-  return launch_dependent<GroupRoutes>(group_routes_kernel, {dim3(1), kRouteThreads, shared}, args,
-                                       stream);
+  return launch_dependent<GroupRoutes>(
+      group_routes_kernel, {.blocks = dim3(1), .threads = kRouteThreads, .shared = shared}, args,
+      stream);
 }
 
 cudaError_t experts_gate_up(const ExpertsDecode& args, cudaStream_t stream) {
@@ -343,7 +324,8 @@ cudaError_t experts_down(const ExpertsDecode& args, cudaStream_t stream) {
 cudaError_t combine_experts(const CombineExperts& args, cudaStream_t stream) {
   if (args.d % 8 != 0) return cudaErrorInvalidValue;
   const dim3 grid((args.d / 8 + 127) / 128, args.rows);
-  return launch_dependent<CombineExperts>(combine_kernel, {grid, 128, 0}, args, stream);
+  return launch_dependent<CombineExperts>(combine_kernel, {.blocks = grid, .threads = 128}, args,
+                                          stream);
 }
 
 }  // namespace fathom::cuda

@@ -23,10 +23,10 @@ struct LaunchGrid {
   bool plain = false;  // behind an event of another stream: without the programmatic edge
 };
 
-// The error, if any, is what cudaGetLastError() then tells.
+// The error, if any, is also what cudaGetLastError() then tells.
 template <typename Args>
-void launch_dependent(void (*kernel)(Args), const LaunchGrid& grid, const Args& args,
-                      cudaStream_t stream) {
+cudaError_t launch_dependent(void (*kernel)(Args), const LaunchGrid& grid, const Args& args,
+                             cudaStream_t stream) {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -37,7 +37,7 @@ void launch_dependent(void (*kernel)(Args), const LaunchGrid& grid, const Args& 
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = grid.plain ? 0 : 1;
-  cudaLaunchKernelEx(&config, kernel, args);
+  return cudaLaunchKernelEx(&config, kernel, args);
 }
 
 }  // namespace fathom::cuda
