@@ -76,11 +76,11 @@ inline Error io_error(std::string message) { return {ErrorCode::kIo, std::move(m
 
 }  // namespace fathom
 
-#define FATHOM_RETURN_IF_ERROR(expr)                   \
-  do {                                                 \
-    if (auto fathom_result = (expr); !fathom_result) { \
-      return fathom_result.error();                    \
-    }                                                  \
+#define FATHOM_RETURN_IF_ERROR(expr)                     \
+  do {                                                   \
+    if (auto&& fathom_result = (expr); !fathom_result) { \
+      return fathom_result.error();                      \
+    }                                                    \
   } while (false)
 
 #define FATHOM_CONCAT_INNER(a, b) a##b
