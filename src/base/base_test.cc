@@ -156,7 +156,7 @@ TEST(ThreadPool, WantOfMemoryInAnyThreadComesBackToTheCaller) {
     bool raised = false;
     try {
       pool.parallel_for(64, 1, [&](int64_t begin, int64_t) {
-        if (begin > 0) throw std::bad_alloc();
+        if (begin > 0) std::rethrow_exception(std::make_exception_ptr(std::bad_alloc()));
       });
     } catch (const std::bad_alloc&) {
       raised = true;
