@@ -106,8 +106,8 @@ test_differential() {
   fi
 }
 
-# test_sanitizer PRESET EXCLUDED-LABELS. What runs on both models runs on T12 alone: the same code in
-# a sixth of the time.
+# test_sanitizer PRESET EXCLUDED-LABELS. What runs on both models runs on T12 alone: the same code
+# in a sixth of the time.
 test_sanitizer() {
   begin
   if ! build "$1" fathom_tests; then
