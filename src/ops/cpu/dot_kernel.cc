@@ -56,6 +56,19 @@ constexpr std::array<ScaledE2m1, 256> make_scaled_e2m1() {
 }
 alignas(64) constexpr std::array<ScaledE2m1, 256> kScaledE2m1 = make_scaled_e2m1();
 
+// The same as whole floats.
+constexpr std::array<std::array<uint32_t, 16>, 256> make_float_e2m1() {
+  std::array<std::array<uint32_t, 16>, 256> table = {};
+  for (size_t scale = 0; scale < 256; ++scale) {
+    for (size_t code = 0; code < 16; ++code) {
+      const int bits = scaled_e2m1_bits(static_cast<int>(code), static_cast<int>(scale));
+      table[scale][code] = static_cast<uint32_t>(bits) << 16;
+    }
+  }
+  return table;
+}
+alignas(64) constexpr std::array<std::array<uint32_t, 16>, 256> kFloatE2m1 = make_float_e2m1();
+
 // The largest FP8 scale whose product with 2^8 is a float: E4M3 codes read as binary16 values are
 // 2^8 too small.
 constexpr int kLargestScale = 254 - 8;
@@ -171,6 +184,44 @@ struct Fp8EvenOddRow {
 };
 #endif
 
+#if HWY_TARGET == HWY_AVX3
+// A table of 16 floats fills a vector, and codes choose from it: each 32-bit lane takes the four
+// bytes with its code and shifts that to the bottom.
+struct Fp4Row {
+  static constexpr Order kOrder = Order::kNatural;
+  static constexpr bool kScalesOnX = false;
+  static constexpr int kBlocksALine = 4;
+  const uint8_t* codes;
+  const uint8_t* scales;
+
+  Fp4Row(const Weight& w, int64_t o)
+      : codes(w.data.row<const uint8_t>(o)), scales(w.scale.row<const uint8_t>(o)) {}
+
+  const void* at(int64_t b) const { return codes + 16 * b; }
+
+  HWY_INLINE void block(int64_t b, V* HWY_RESTRICT out) const {
+    const hn::RebindToUnsigned<F> d32;
+    const hn::Repartition<uint8_t, F> d8;
+    alignas(64) static constexpr uint32_t kBytes[16] = {
+        0x03020100, 0x03020100, 0x03020100, 0x03020100, 0x03020100, 0x03020100,
+        0x03020100, 0x03020100, 0x07060504, 0x07060504, 0x07060504, 0x07060504,
+        0x07060504, 0x07060504, 0x07060504, 0x07060504};
+    alignas(64) static constexpr uint32_t kNibble[16] = {0, 4, 8, 12, 16, 20, 24, 28,
+                                                         0, 4, 8, 12, 16, 20, 24, 28};
+    const auto table = hn::Load(F(), reinterpret_cast<const float*>(kFloatE2m1[scales[b]].data()));
+    const auto raw = hn::LoadDup128(d8, codes + 16 * b);
+    const auto first = hn::Load(d32, kBytes);
+    const auto shift = hn::Load(d32, kNibble);
+    HWY_UNROLL(2)
+    for (int h = 0; h < 2; ++h) {
+      const auto bytes = h == 0 ? first : hn::Add(first, hn::Set(d32, 0x08080808));
+      const auto four = hn::BitCast(d32, hn::TableLookupBytes(raw, hn::BitCast(d8, bytes)));
+      // vpermps reads the lowest four bits of an index and no others.
+      out[h] = V{_mm512_permutexvar_ps(hn::Shr(four, shift).raw, table.raw)};
+    }
+  }
+};
+#else
 struct Fp4Row {
   static constexpr Order kOrder = Order::kNatural;
   static constexpr bool kScalesOnX = false;
@@ -203,12 +254,8 @@ struct Fp4Row {
       const hn::Rebind<hwy::bfloat16_t, decltype(f8)> db;
       const auto first = hn::PromoteTo(f8, hn::BitCast(db, hn::InterleaveLower(d8, lb, hb)));
       const auto second = hn::PromoteTo(f8, hn::BitCast(db, hn::InterleaveUpper(d8, lb, hb)));
-#if HWY_TARGET == HWY_AVX3
-      out[h] = hn::Combine(F(), second, first);
-#else
       out[2 * h] = first;
       out[2 * h + 1] = second;
-#endif
     }
   }
 };
@@ -246,15 +293,13 @@ struct Fp4FoursRow {
           d32, h == 0 ? hn::InterleaveLower(d8, lb, hb) : hn::InterleaveUpper(d8, lb, hb));
       const auto first = hn::BitCast(f8, hn::ShiftLeft<16>(pairs));
       const auto second = hn::BitCast(f8, hn::And(pairs, hn::Set(d32, 0xffff0000u)));
-#if HWY_TARGET == HWY_AVX3
-      out[h] = hn::Combine(F(), second, first);
-#else
       out[2 * h] = first;
       out[2 * h + 1] = second;
-#endif
     }
   }
 };
+
+#endif
 
 struct Bf16Row {
   static constexpr Order kOrder = Order::kNatural;
@@ -311,6 +356,7 @@ HWY_INLINE V4 fold_to_4(const V* acc) {
   return hn::Add(hn::LowerHalf(F4(), s), hn::UpperHalf(F4(), s));
 }
 
+#if HWY_TARGET == HWY_AVX2
 // Lane i of q[j] is virtual lane j + 4 i.
 HWY_INLINE V4 fold_fours_to_4(const V4* q) {
   const F4 f;
@@ -325,28 +371,27 @@ HWY_INLINE V4 fold_fours_to_4(const V4* q) {
 
 // fold_to_4 of accumulators whose virtual lanes stand in another order.
 template <Order order>
-HWY_INLINE V4 fold_ordered_to_4(const V* acc) {
-  if constexpr (order == Order::kNatural) {
-    return fold_to_4(acc);
-  } else {
-    const F4 f;
-    V4 part[4];
-#if HWY_TARGET == HWY_AVX3
-    const hn::FixedTag<float, 8> f8;
-    const hn::Vec<decltype(f8)> halves[2] = {hn::LowerHalf(f8, acc[0]), hn::UpperHalf(f8, acc[0])};
-#else
-    const V* halves = acc;
-#endif
-    HWY_UNROLL(2)
-    for (int h = 0; h < 2; ++h) {
-      part[2 * h] = hn::LowerHalf(f, halves[h]);
-      part[2 * h + 1] = hn::UpperHalf(f, halves[h]);
-    }
-    if constexpr (order == Order::kFours) return fold_fours_to_4(part);
-    const auto even = hn::Add(part[0], part[1]);
-    const auto odd = hn::Add(part[2], part[3]);
-    return hn::Add(hn::InterleaveLower(f, even, odd), hn::InterleaveUpper(f, even, odd));
+HWY_INLINE V4 fold_reordered_to_4(const V* acc) {
+  const F4 f;
+  V4 part[4];
+  HWY_UNROLL(2)
+  for (int h = 0; h < 2; ++h) {
+    part[2 * h] = hn::LowerHalf(f, acc[h]);
+    part[2 * h + 1] = hn::UpperHalf(f, acc[h]);
   }
+  if constexpr (order == Order::kFours) return fold_fours_to_4(part);
+  const auto even = hn::Add(part[0], part[1]);
+  const auto odd = hn::Add(part[2], part[3]);
+  return hn::Add(hn::InterleaveLower(f, even, odd), hn::InterleaveUpper(f, even, odd));
+}
+#endif
+
+template <Order order>
+HWY_INLINE V4 fold_ordered_to_4(const V* acc) {
+#if HWY_TARGET == HWY_AVX2
+  if constexpr (order != Order::kNatural) return fold_reordered_to_4<order>(acc);
+#endif
+  return fold_to_4(acc);
 }
 
 template <Order order>
@@ -749,7 +794,9 @@ void matmul_vector(const MatmulArgs& args) {
   const int largest_scale = largest_fp8_scale(args);
   if (args.w->in() % 32 != 0 || largest_scale > kLargestScale) return matmul_scalar(args);
   const bool few = args.n_rows <= kFew;
+#if HWY_TARGET == HWY_AVX2
   const bool narrow = args.w->in() <= kWidest;
+#endif
   switch (args.w->format) {
     case WeightFormat::kBf16:
       return few ? few_rows<Bf16Row>(args) : many_rows<Bf16Row>(args);
@@ -761,7 +808,9 @@ void matmul_vector(const MatmulArgs& args) {
 #endif
       return few ? few_rows<Fp8Row>(args) : many_rows<Fp8Row>(args);
     case WeightFormat::kFp4Row32:
+#if HWY_TARGET == HWY_AVX2
       if (few && narrow) return few_rows<Fp4FoursRow>(args);
+#endif
       return few ? few_rows<Fp4Row>(args) : many_rows<Fp4Row>(args);
   }
 }
