@@ -54,11 +54,7 @@ bool ModelExecutor::restore(Sequence& sequence, std::span<const int32_t> prefix,
 void ModelExecutor::copy(Sequence& to, const Sequence& from) {
   to.tokens = from.tokens;
   to.image = from.image;
-  to.length = from.length;
-  to.decoder_length = from.decoder_length;
-  to.entries_end = from.entries_end;
-  to.encoder_low = from.encoder_low;
-  to.decoder_low = from.decoder_low;
+  to.positions() = from.positions();
   write_slot(*this, to, read_slot(*this, from));
   if (from.tail.bytes() == 0) return;
   std::vector<std::byte> tail(static_cast<size_t>(from.tail.bytes()));

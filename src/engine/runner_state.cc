@@ -22,14 +22,10 @@ struct SavedHeader {
   int64_t n_tokens = 0;
   int64_t has_image = 0;
   int64_t tail_bytes = 0;
-  int64_t length = 0;
-  int64_t decoder_length = 0;
-  int64_t entries_end = 0;
-  int64_t encoder_low = 0;
-  int64_t decoder_low = 0;
-  int64_t replayed = 0;
+  SequencePositions at;
 };
 static_assert(sizeof(SavedHeader) == 8 + 32 + 9 * 8, "no padding: the bytes are hashed");
+static_assert(sizeof(SequencePositions) == 6 * 8, "another layout wants another magic");
 
 // Fills bytes from the front.
 class ByteWriter {
@@ -79,10 +75,11 @@ size_t content_bytes(const SavedHeader& h, int64_t state_bytes) {
 
 // What every sequence keeps (engine/sequence.h).
 bool possible(const SavedHeader& h) {
-  return 0 <= h.n_tokens && h.n_tokens <= kTokensMax && 0 <= h.length &&
-         h.length <= h.entries_end && h.entries_end <= h.n_tokens && 0 <= h.decoder_length &&
-         h.decoder_length <= h.length && 0 <= h.encoder_low && h.encoder_low <= h.length &&
-         0 <= h.decoder_low && h.decoder_low <= h.decoder_length && h.replayed >= 0 &&
+  const SequencePositions& at = h.at;
+  return 0 <= h.n_tokens && h.n_tokens <= kTokensMax && 0 <= at.length &&
+         at.length <= at.entries_end && at.entries_end <= h.n_tokens && 0 <= at.decoder_length &&
+         at.decoder_length <= at.length && 0 <= at.encoder_low && at.encoder_low <= at.length &&
+         0 <= at.decoder_low && at.decoder_low <= at.decoder_length && at.replayed >= 0 &&
          (h.has_image == 0 || h.has_image == 1);
 }
 
@@ -134,12 +131,7 @@ Result<std::vector<std::byte>> Runner::save(const Sequence& sequence) const {
                         .n_tokens = static_cast<int64_t>(sequence.tokens.size()),
                         .has_image = sequence.image.empty() ? 0 : 1,
                         .tail_bytes = sequence.tail.bytes(),
-                        .length = sequence.length,
-                        .decoder_length = sequence.decoder_length,
-                        .entries_end = sequence.entries_end,
-                        .encoder_low = sequence.encoder_low,
-                        .decoder_low = sequence.decoder_low,
-                        .replayed = sequence.replayed};
+                        .at = sequence.positions()};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
   const int64_t state_bytes = blocks_for(sequence.entries_end) * blocks_.block_bytes();
   std::vector<std::byte> out(content_bytes(header, state_bytes + windows_.slot_bytes()) +
@@ -211,7 +203,7 @@ Result<void> Runner::fill(Sequence& sequence, std::span<const std::byte> content
                    " bytes in this schedule, found " + std::to_string(h.tail_bytes));
   }
   const int64_t state_bytes =
-      blocks_for(h.entries_end) * blocks_.block_bytes() + windows_.slot_bytes();
+      blocks_for(h.at.entries_end) * blocks_.block_bytes() + windows_.slot_bytes();
   const size_t wanted = content_bytes(h, state_bytes);
   if (content.size() != wanted) {
     return invalid(where + ": saved sequence: wanted " + std::to_string(wanted) +
@@ -222,7 +214,7 @@ Result<void> Runner::fill(Sequence& sequence, std::span<const std::byte> content
   reader.take(tokens.data(), h.n_tokens * 4);
   reader.take(image.data(), static_cast<int64_t>(image.size()));
   FATHOM_RETURN_IF_ERROR(append(sequence, tokens, image));
-  reserve(sequence, h.entries_end);
+  reserve(sequence, h.at.entries_end);
   DeviceMemory& memory = ops_.memory();
   for (const BlockId id : sequence.blocks) {
     const int64_t at = static_cast<int64_t>(id) * blocks_.block_bytes();
@@ -232,12 +224,7 @@ Result<void> Runner::fill(Sequence& sequence, std::span<const std::byte> content
   memory.write(windows_.base() + at, reader.next(windows_.slot_bytes()), windows_.slot_bytes());
   memory.write(sequence.tail.data(), reader.next(h.tail_bytes), h.tail_bytes);
   FATHOM_RETURN_IF_ERROR(memory.sync());
-  sequence.length = h.length;
-  sequence.decoder_length = h.decoder_length;
-  sequence.entries_end = h.entries_end;
-  sequence.encoder_low = h.encoder_low;
-  sequence.decoder_low = h.decoder_low;
-  sequence.replayed = h.replayed;
+  sequence.positions() = h.at;
   return {};
 }
 

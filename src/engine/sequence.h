@@ -18,22 +18,27 @@
 
 namespace fathom {
 
-struct Sequence {
-  std::vector<int32_t> tokens;  // prompt and answer, processed or not
-  std::vector<uint8_t> image;   // empty, or as long as tokens: 1 inside an image span
-  std::vector<BlockId> blocks;
-  WindowId slot = {};
-
+// The part of a sequence that numbers say: copied, saved and restored as one value.
+struct SequencePositions {
   int64_t length = 0;          // positions that the encoder has seen
   int64_t decoder_length = 0;  // positions up to which the decoder's windows are current
   int64_t entries_end = 0;     // positions whose entries exist
   int64_t encoder_low = 0;
   int64_t decoder_low = 0;
   int64_t replayed = 0;  // rows that were computed a second time, for usage figures
+};
+
+struct Sequence : SequencePositions {
+  std::vector<int32_t> tokens;  // prompt and answer, processed or not
+  std::vector<uint8_t> image;   // empty, or as long as tokens: 1 inside an image span
+  std::vector<BlockId> blocks;
+  WindowId slot = {};
 
   // Boundary rows of the last positions that the decoder has not seen: position p is row p mod W.
   Buffer tail;
 
+  SequencePositions& positions() { return *this; }
+  const SequencePositions& positions() const { return *this; }
   int64_t pending() const { return static_cast<int64_t>(tokens.size()) - length; }
 };
 

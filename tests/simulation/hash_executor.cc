@@ -149,11 +149,7 @@ Result<void> HashExecutor::append(Sequence& sequence, std::span<const int32_t> t
 void HashExecutor::copy(Sequence& to, const Sequence& from) {
   const WindowId slot = to.slot;
   to.tokens = from.tokens;
-  to.length = from.length;
-  to.decoder_length = from.decoder_length;
-  to.entries_end = from.entries_end;
-  to.encoder_low = from.encoder_low;
-  to.decoder_low = from.decoder_low;
+  to.positions() = from.positions();
   to.slot = slot;
   write_slot(*this, to, read_slot(*this, from));
 }
