@@ -17,6 +17,7 @@ struct Invocation {
   bool closed_input = false;                  // standard input is not open at all
   std::string output_path = {};               // standard output; empty: kept
   uint64_t address_bytes = 0;                 // limit of its address space; 0: none
+  uint64_t stack_bytes = 0;                   // limit of each thread's stack; 0: that of the test
   std::function<void(pid_t)> meanwhile = {};  // called when it runs
 };
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "ops/cpu/scratch.h"
 
 // Targets without a fused multiply-add cannot follow the summation tree.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
@@ -462,7 +463,12 @@ const float* row_of(const MatmulArgs& args, int64_t r) {
 // ---------------------------------------------------
 
 constexpr int64_t kFew = 6;         // from here on a panel pays
-constexpr int64_t kWidest = 16384;  // bounds the reordered rows on the stack
+constexpr int64_t kWidest = 16384;  // bounds the reordered rows
+
+// Areas of scratch memory: on the stack these would take most of a small one.
+struct OrderedRows;
+struct ScaledRows;
+struct PanelSpace;
 
 template <int n>
 HWY_INLINE void clear(V* HWY_RESTRICT acc) {
@@ -545,6 +551,9 @@ template <class Row>
 class FewRows {
  public:
   explicit FewRows(const MatmulArgs& args) : args_(args) {
+    const int64_t size = args.n_rows * args.w->in();
+    if constexpr (Row::kOrder != Order::kNatural) ordered_ = scratch<OrderedRows>(size);
+    if constexpr (Row::kScalesOnX) scaled_ = scratch<ScaledRows>(size);
     for (int64_t r = 0; r < args.n_rows; ++r) {
       x_[r] = row_of(args, r);
       if constexpr (Row::kOrder != Order::kNatural) {
@@ -574,8 +583,8 @@ class FewRows {
   const MatmulArgs& args_;
   int64_t block_ = -1;
   const float* x_[kFew];
-  alignas(64) float ordered_[Row::kOrder != Order::kNatural ? kFew * kWidest : 1];
-  alignas(64) float scaled_[Row::kScalesOnX ? kFew * kWidest : 1];
+  float* ordered_ = nullptr;  // [n_rows, K], where the decoder has an order of its own
+  float* scaled_ = nullptr;   // [n_rows, K], where it leaves the scales to x
 };
 
 template <class Row>
@@ -779,7 +788,7 @@ void many_rows_block(const MatmulArgs& args, const Block& block, Workspace& spac
 
 template <class Row>
 void many_rows(const MatmulArgs& args) {
-  Workspace space;
+  Workspace& space = *scratch<PanelSpace, Workspace>(1);
   for (int64_t r = 0; r < args.n_rows; r += kRowBlock) {
     for (int64_t o = args.o_begin; o < args.o_end; o += kPanel) {
       const Block block{r, std::min(kRowBlock, args.n_rows - r), o,

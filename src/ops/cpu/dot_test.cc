@@ -4,10 +4,12 @@
 #include "ops/cpu/dot.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "ops/cpu/matrix_testing.h"
@@ -228,6 +230,37 @@ TEST_P(VectorPath, RowsMayBeListedAndOutputsMayBeBf16) {
         ASSERT_EQ(out[static_cast<size_t>(r * O + o)],
                   float_to_bf16(wanted[static_cast<size_t>(o)]));
       }
+    }
+  }
+}
+
+void run_on_a_small_stack(std::function<void()> body) {
+  constexpr size_t kBytes = 128 << 10;
+  pthread_attr_t attributes;
+  ASSERT_EQ(pthread_attr_init(&attributes), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, kBytes), 0);
+  const auto call = [](void* argument) -> void* {
+    (*static_cast<std::function<void()>*>(argument))();
+    return nullptr;
+  };
+  pthread_t thread = {};
+  ASSERT_EQ(pthread_create(&thread, &attributes, call, &body), 0);
+  pthread_join(thread, nullptr);
+  pthread_attr_destroy(&attributes);
+}
+
+// `ulimit -s` is the size of every thread's stack too.
+TEST_P(VectorPath, FitsASmallStack) {
+  std::mt19937_64 random(9);
+  const int64_t K = 4096, O = 33;
+  for (const WeightFormat format : kFormats) {
+    const OwnedWeight weight = make_weight(random, format, O, K);
+    const auto x = random_values(random, 97 * K);
+    for (const int64_t n_rows : {1, 6, 97}) {
+      const auto wanted = run(GetParam(), weight.w, x, n_rows, {0, O});
+      std::vector<float> found;
+      run_on_a_small_stack([&] { found = run(GetParam(), weight.w, x, n_rows, {0, O}); });
+      EXPECT_EQ(bits(found), bits(wanted)) << format_name(format) << " rows " << n_rows;
     }
   }
 }
