@@ -17,7 +17,9 @@ namespace {
 
 std::string unpack_xz(const std::string& packed, const std::string& name) {
   lzma_stream stream = LZMA_STREAM_INIT;
-  if (lzma_stream_decoder(&stream, UINT64_MAX, 0) != LZMA_OK) give_up(name + ": no xz decoder");
+  // LZMA_CONCATENATED: what follows a stream is another one, padding, or damage.
+  const lzma_ret ready = lzma_stream_decoder(&stream, UINT64_MAX, LZMA_CONCATENATED);
+  if (ready != LZMA_OK) give_up(name + ": no xz decoder");
   std::string out;
   std::string buffer(1 << 20, '\0');
   stream.next_in = reinterpret_cast<const uint8_t*>(packed.data());

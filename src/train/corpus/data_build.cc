@@ -1,7 +1,5 @@
 // build_shards: from texts to everything that a training run reads.
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -11,6 +9,7 @@
 #include "text/engram_map.h"
 #include "train/corpus/data_shards.h"
 #include "train/corpus/data_store.h"
+#include "train/corpus/gzip.h"
 #include "train/corpus/recall_task.h"
 #include "train/corpus/synth_text_dialogue.h"
 
@@ -20,20 +19,6 @@ namespace {
 constexpr int kRecallLengths[] = {512, 1024, 2048};
 constexpr int64_t kFillerBytes = 12'000'000;
 constexpr size_t kMaxDefinitions = 6'000;
-
-std::string gzipped(const std::string& text) {
-  std::string out(compressBound(text.size()) + 64, '\0');
-  z_stream stream{};
-  deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY);  // 16: a gzip header
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  stream.avail_in = static_cast<uInt>(text.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  deflate(&stream, Z_FINISH);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
-}
 
 // The set that a held-out source belongs to: the Python packages make one.
 std::string held_out_set(const SourceSpec& spec) {

@@ -1,7 +1,5 @@
 #include "train/corpus/data_corpus.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <set>
@@ -12,6 +10,7 @@
 #include "base/hash.h"
 #include "train/corpus/data_dedup.h"
 #include "train/corpus/data_license.h"
+#include "train/corpus/gzip.h"
 
 namespace fathom::train {
 namespace {
@@ -19,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kMaxRawBytes = 4u << 20;
+constexpr uint64_t kMaxUnpackedBytes = 16u << 20;
 constexpr double kSeenShare = 0.5;       // of sampled shingles; more makes a near-duplicate
 constexpr double kRepeatedShare = 0.04;  // of a source's pages
 constexpr int kRepeatedPages = 6;
@@ -242,21 +242,8 @@ Result<std::vector<SourceText>> build_corpus(const std::vector<SourceSpec>& reci
 
 Result<std::string> read_maybe_gzip(const std::string& path) {
   if (!path.ends_with(".gz")) return read_file(path, kMaxRawBytes);
-  std::error_code code;  // of a file that is not there, of which gzopen tells
-  if (fs::exists(path, code) && !fs::is_regular_file(path, code)) {
-    return invalid(path + ": expected a regular file");
-  }
-  gzFile file = gzopen(path.c_str(), "rb");
-  if (file == nullptr) return io_error(path + ": wanted a readable file, found none");
-  std::string out;
-  char buffer[1 << 16];
-  int count = 0;
-  while ((count = gzread(file, buffer, sizeof buffer)) > 0 && out.size() < (16u << 20)) {
-    out.append(buffer, static_cast<size_t>(count));
-  }
-  const bool whole = gzclose(file) == Z_OK;
-  if (count < 0 || !whole) return invalid(path + ": wanted a gzip file, found damaged bytes");
-  return out;
+  FATHOM_ASSIGN_OR_RETURN(const std::string packed, read_file(path, kMaxUnpackedBytes));
+  return gunzip(packed, path, kMaxUnpackedBytes);
 }
 
 }  // namespace fathom::train

@@ -56,7 +56,7 @@ Result<std::vector<SourceText>> build_corpus(const std::vector<SourceSpec>& reci
 //   generated code, no long lines, not mostly digits, not mostly other scripts.
 std::string readable_text(std::string_view path, std::string_view raw);
 
-// A file's bytes; a name that ends in .gz is unpacked (at most 16 MiB).
+// A file's bytes; a name that ends in .gz is unpacked (at most 16 MiB) or refused (gzip.h).
 Result<std::string> read_maybe_gzip(const std::string& path);
 
 }  // namespace fathom::train
