@@ -30,7 +30,8 @@ std::string gigabytes(int64_t bytes) {
 
 Result<MemoryPlan> plan_memory(const ModelConfig& config, const RunnerOptions& options,
                                Numerics numerics) {
-  FATHOM_ASSIGN_OR_RETURN(const KvSpec spec, KvSpec::make(make_plan(config).kv));
+  const KvGeometry kv = kv_for_context(make_plan(config).kv, options.context);
+  FATHOM_ASSIGN_OR_RETURN(const KvSpec spec, KvSpec::make(kv));
   MemoryPlan plan = {.margin = kMargin};
   for (const ExpectedTensor& t : expected_tensors(config)) {
     plan.weights += (t.bytes() + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
@@ -40,9 +41,9 @@ Result<MemoryPlan> plan_memory(const ModelConfig& config, const RunnerOptions& o
   plan.blocks = (options.n_blocks > 0 ? options.n_blocks : whole) * spec.block_bytes();
   plan.windows = options.n_sequences * spec.session_bytes();
   plan.workspace = Workspace::bytes(
-      config, {.max_rows = std::max(
-                   {options.max_rows, options.n_sequences, config.text_config.sliding_window}),
-               .max_logit_rows = std::max(options.max_logit_rows, options.n_sequences)});
+      config, {.max_rows = std::max({options.max_rows, options.n_sequences, kv.sliding_window}),
+               .max_logit_rows = std::max(options.max_logit_rows, options.n_sequences),
+               .context = options.context});
   return plan;
 }
 

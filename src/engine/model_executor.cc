@@ -26,8 +26,8 @@ ExecutorLimits ModelExecutor::limits() const {
   return {.context = options.context,
           .n_sequences = options.n_sequences,
           .max_rows = options.max_rows,
-          .end_rows = gathers ? text.sliding_window : 0,
-          .feed_rows = std::min(text.sliding_window, options.max_rows),
+          .end_rows = gathers ? runner_.window() : 0,
+          .feed_rows = std::min(runner_.window(), options.max_rows),
           .vocab_size = text.vocab_size};
 }
 

@@ -19,8 +19,8 @@ int64_t boundary_bytes(const TextConfig& text, int64_t n_rows) {
   return n_rows * text.hc_mult * (text.hidden_size * 2 + 4);
 }
 
-RunnerOptions completed(const Model& model, RunnerOptions options) {
-  options.max_rows = std::max(options.max_rows, model.config().text_config.sliding_window);
+RunnerOptions completed(const KvGeometry& kv, RunnerOptions options) {
+  options.max_rows = std::max(options.max_rows, kv.sliding_window);
   options.max_rows = std::max(options.max_rows, options.n_sequences);
   if (options.n_blocks == 0) options.n_blocks = options.n_sequences * blocks_for(options.context);
   return options;
@@ -28,7 +28,8 @@ RunnerOptions completed(const Model& model, RunnerOptions options) {
 
 WorkspaceLimits limits_of(const RunnerOptions& options) {
   return {.max_rows = options.max_rows,
-          .max_logit_rows = std::max(options.max_logit_rows, options.n_sequences)};
+          .max_logit_rows = std::max(options.max_logit_rows, options.n_sequences),
+          .context = options.context};
 }
 
 bool keeps_tails(const Model& model, const RunnerOptions& options) {
@@ -49,15 +50,17 @@ Result<std::unique_ptr<Runner>> Runner::make(const Model& model, Ops& ops,
     return invalid("context: wanted 1 to " + std::to_string(kPositionsMax) + " tokens, found " +
                    std::to_string(asked.context));
   }
-  const RunnerOptions options = completed(model, asked);
-  const KvSpec& spec = model.kv_spec();
+  const KvGeometry kv = kv_for_context(model.plan().kv, asked.context);
+  FATHOM_ASSIGN_OR_RETURN(KvSpec spec, KvSpec::make(kv));
+  const RunnerOptions options = completed(kv, asked);
   DeviceMemory& memory = ops.memory();
   FATHOM_RETURN_IF_ERROR(model.prepare(ops));
   FATHOM_ASSIGN_OR_RETURN(KvPool blocks, KvPool::make(spec, options.n_blocks, memory));
   FATHOM_ASSIGN_OR_RETURN(WindowPool windows, WindowPool::make(spec, options.n_sequences, memory));
   FATHOM_ASSIGN_OR_RETURN(Workspace workspace,
                           Workspace::make(model.config(), limits_of(options), memory));
-  Memory all = {std::move(blocks), std::move(windows), std::move(workspace), {}, {}};
+  Memory all = {
+      std::move(spec), std::move(blocks), std::move(windows), std::move(workspace), {}, {}};
   if (keeps_tails(model, options)) {
     const int64_t bytes = boundary_bytes(model.config().text_config, options.max_rows);
     FATHOM_ASSIGN_OR_RETURN(all.decoder, memory.allocate(bytes, "decoder rows"));
@@ -72,6 +75,8 @@ Runner::Runner(const Model& model, Ops& ops, const RunnerOptions& options, Memor
     : model_(model),
       ops_(ops),
       options_(options),
+      spec_(std::move(memory.spec)),
+      window_(kv_for_context(model.plan().kv, options.context).sliding_window),
       blocks_(std::move(memory.blocks)),
       windows_(std::move(memory.windows)),
       workspace_(std::move(memory.workspace)),
@@ -79,7 +84,8 @@ Runner::Runner(const Model& model, Ops& ops, const RunnerOptions& options, Memor
       host_logits_(std::move(memory.logits)) {}
 
 StateMemory Runner::memory() const {
-  return {.block_base = blocks_.base(),
+  return {.spec = &spec_,
+          .block_base = blocks_.base(),
           .block_bytes = blocks_.block_bytes(),
           .slot_base = windows_.base(),
           .slot_bytes = windows_.slot_bytes()};

@@ -56,6 +56,8 @@ class Runner {
   const Model& model() const { return model_; }
   const RunnerOptions& options() const { return options_; }
   Ops& ops() { return ops_; }
+  // Rows of a window ring: sliding_window, or what the context leaves of it (kv_for_context).
+  int64_t window() const { return window_; }
 
   // For an owner of sequences that gives them their blocks itself and takes them out before
   // close(). Without one, a sequence takes blocks as it grows, and n_blocks stays 0.
@@ -108,13 +110,15 @@ class Runner {
 
   // The sequence of save(), continued with the same bits by any runner of the same weights and
   // schedule. kInvalid, and nothing is taken, for bytes that were changed or cut, that are of
-  // another layout (KvSpec::id) or schedule, or that say what no sequence can be; kExhausted where
-  // the context or the pools are too small. `where` names the bytes in messages.
+  // another layout (KvSpec::id; a context below sliding_window has its own) or schedule, or that
+  // say what no sequence can be; kExhausted where the context or the pools are too small. `where`
+  // names the bytes in messages.
   Result<Sequence> restore(std::span<const std::byte> bytes, const std::string& where);
 
  private:
   // What a runner allocates, once.
   struct Memory {
+    KvSpec spec;
     KvPool blocks;
     WindowPool windows;
     Workspace workspace;
@@ -123,7 +127,6 @@ class Runner {
   };
   Runner(const Model& model, Ops& ops, const RunnerOptions& options, Memory memory);
 
-  int64_t window() const { return model_.config().text_config.sliding_window; }
   void reserve(Sequence& sequence, int64_t end);
   void restart(Sequence& sequence, int64_t position, RestoreGrade grade);
   Tensor compute(std::span<const StepItem> items);
@@ -161,6 +164,8 @@ class Runner {
   const Model& model_;
   Ops& ops_;
   RunnerOptions options_;
+  KvSpec spec_;  // of this context
+  int64_t window_ = 0;
   KvPool blocks_;
   WindowPool windows_;
   Workspace workspace_;

@@ -69,7 +69,7 @@ Result<Sequence> Runner::invent(int64_t length, uint64_t seed) {
   DeviceMemory& memory = ops_.memory();
   const auto fill = [&](KvLifetime lifetime, uint8_t* to, int64_t bytes) {
     std::vector<uint8_t> piece(static_cast<size_t>(bytes));
-    for (const KvStream& stream : model_.kv_spec().streams()) {
+    for (const KvStream& stream : spec_.streams()) {
       if (stream.lifetime() == lifetime) fill_stream(stream, random, piece.data());
     }
     memory.write(to, piece.data(), bytes);

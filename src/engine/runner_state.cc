@@ -109,7 +109,7 @@ void blank_ring(std::byte* base, const KvStream& stream, int64_t low, int64_t en
 void Runner::blank_dead_rows(const Sequence& sequence, std::span<std::byte> state) const {
   const int64_t n_blocks = blocks_for(sequence.entries_end);
   std::byte* slot = state.data() + n_blocks * blocks_.block_bytes();
-  for (const KvStream& stream : model_.kv_spec().streams()) {
+  for (const KvStream& stream : spec_.streams()) {
     if (stream.lifetime() == KvLifetime::kPrefix) {
       if (n_blocks == 0) continue;
       std::byte* last = state.data() + (n_blocks - 1) * blocks_.block_bytes();
@@ -127,7 +127,7 @@ void Runner::blank_dead_rows(const Sequence& sequence, std::span<std::byte> stat
 }
 
 Result<std::vector<std::byte>> Runner::save(const Sequence& sequence) const {
-  SavedHeader header = {.spec = model_.kv_spec().id(),
+  SavedHeader header = {.spec = spec_.id(),
                         .n_tokens = static_cast<int64_t>(sequence.tokens.size()),
                         .has_image = sequence.image.empty() ? 0 : 1,
                         .tail_bytes = sequence.tail.bytes(),
@@ -180,9 +180,9 @@ Result<Sequence> Runner::restore(std::span<const std::byte> bytes, const std::st
     return invalid(where + ": SHA-256 of the content: wanted " + to_hex(digest) + ", found " +
                    to_hex(found));
   }
-  if (header.spec != model_.kv_spec().id()) {
-    return invalid(where + ": layout of the cache: wanted " + to_hex(model_.kv_spec().id()) +
-                   ", found " + to_hex(header.spec));
+  if (header.spec != spec_.id()) {
+    return invalid(where + ": layout of the cache: wanted " + to_hex(spec_.id()) + ", found " +
+                   to_hex(header.spec));
   }
   if (!possible(header)) return invalid(where + ": positions: wanted those of a sequence");
   FATHOM_ASSIGN_OR_RETURN(Sequence sequence, open());

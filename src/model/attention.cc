@@ -13,7 +13,7 @@ void Model::attention(const LayerPlan& plan, const Step& step, Ops& ops, Workspa
   const Activation qr = first(ws.qr, n_rows);
   const Rope rope = first(plan.yarn ? ws.rope_yarn : ws.rope_plain, n_rows);
   const WindowRows window_rows = first(ws.window_rows, n_rows);
-  const SlotView window = step.slot(kv_spec_.stream(KvRole::kWindow, plan.layer));
+  const SlotView window = step.slot(KvRole::kWindow, plan.layer);
   ops.show("attn.x", x.bf16);
 
   const Tensor wq_a = first(ws.wq_a, n_rows);
@@ -42,7 +42,7 @@ void Model::attention(const LayerPlan& plan, const Step& step, Ops& ops, Workspa
                      .rope = rope,
                      .rows = &step.rows()};
   if (plan.ratio > 0) {
-    args.global = step.kv(kv_spec_.stream(KvRole::kMain, plan.kv_source));
+    args.global = step.kv(KvRole::kMain, plan.kv_source);
     args.topk = first(ws.topk, n_rows);
   }
   ops.attend(args);
@@ -58,8 +58,8 @@ void Model::attention(const LayerPlan& plan, const Step& step, Ops& ops, Workspa
 
 void Model::compress(const LayerPlan& plan, const Step& step, Ops& ops, Workspace& ws) const {
   const CompressorWeights& w = weights_.layers[static_cast<size_t>(plan.layer)].compressor;
-  CompressArgs args = {.main = step.kv(kv_spec_.stream(KvRole::kMain, plan.layer)),
-                       .index = step.kv(kv_spec_.stream(KvRole::kIndex, plan.layer)),
+  CompressArgs args = {.main = step.kv(KvRole::kMain, plan.layer),
+                       .index = step.kv(KvRole::kIndex, plan.layer),
                        .x = first(ws.x, step.n_rows()),
                        .wkv = w.wkv,
                        .wgate = w.wgate,
@@ -69,7 +69,7 @@ void Model::compress(const LayerPlan& plan, const Step& step, Ops& ops, Workspac
                        .inv_freq = (plan.yarn ? ws.rope_yarn : ws.rope_plain).inv_freq,
                        .rows = &step.rows(),
                        .eps = static_cast<float>(config_.text_config.rms_norm_eps)};
-  if (plan.ratio > 1) args.remainder = step.slot(kv_spec_.stream(KvRole::kRemainder, plan.layer));
+  if (plan.ratio > 1) args.remainder = step.slot(KvRole::kRemainder, plan.layer);
   ops.compress(args);
 }
 
@@ -88,7 +88,7 @@ void Model::select(const LayerPlan& plan, const Step& step, Ops& ops, Workspace&
                           .pool_in = plan.pool == PoolUse::kRestricted ? pool : Tensor{},
                           .q = q,
                           .weights = weights,
-                          .keys = step.kv(kv_spec_.stream(KvRole::kIndex, plan.kv_source)),
+                          .keys = step.kv(KvRole::kIndex, plan.kv_source),
                           .rope = first(plan.yarn ? ws.rope_yarn : ws.rope_plain, n_rows),
                           .rows = &step.rows(),
                           .n_heads = text.index_n_heads,

@@ -60,6 +60,16 @@ int64_t index_source_of(const TextConfig& text, int64_t layer) {
   return closest(text.index_source_layer_ids, layer);
 }
 
+KvGeometry kv_for_context(KvGeometry kv, int64_t context) {
+  constexpr int64_t kReleasedRing = 128;
+  constexpr int64_t kListBlock = 64;
+  const int64_t used =
+      std::max(kReleasedRing, (context + kListBlock - 1) / kListBlock * kListBlock);
+  const int64_t spare = std::max<int64_t>(0, kv.sliding_window - used);
+  kv.sliding_window -= spare / kListBlock * kListBlock;
+  return kv;
+}
+
 ModelPlan make_plan(const ModelConfig& config) {
   const TextConfig& text = config.text_config;
   ModelPlan plan;

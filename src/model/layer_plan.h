@@ -59,6 +59,12 @@ int64_t index_source_of(const TextConfig& text, int64_t layer);
 // The config must have passed validate_config.
 ModelPlan make_plan(const ModelConfig& config);
 
+// What `kv` comes to for sequences of at most `context` positions, which fill no more of a larger
+// sliding window. Its rings lose whole blocks of the list that attention walks (ops/words.h,
+// AttendArgs), never one that holds a window slot, so that every bit stays; rings of the released
+// size, for which kernels are made, are left as they are.
+KvGeometry kv_for_context(KvGeometry kv, int64_t context);
+
 // A table of the plan, one line a layer, for people and for comparison with a stored text.
 std::string plan_text(const ModelPlan& plan);
 

@@ -32,18 +32,18 @@ bool Step::has_images() const {
   return false;
 }
 
-KvView Step::kv(const KvStream& stream) const {
+KvView Step::kv(KvRole role, int layer) const {
   return {.base = memory_.block_base,
           .block_bytes = memory_.block_bytes,
           .blocks = blocks_,
-          .stream = stream};
+          .stream = memory_.spec->stream(role, layer)};
 }
 
-SlotView Step::slot(const KvStream& stream) const {
+SlotView Step::slot(KvRole role, int layer) const {
   return {.base = memory_.slot_base,
           .slot_bytes = memory_.slot_bytes,
           .slots = slots_,
-          .stream = stream};
+          .stream = memory_.spec->stream(role, layer)};
 }
 
 }  // namespace fathom

@@ -11,8 +11,9 @@
 
 namespace fathom {
 
-// Where the pools of the engine lie.
+// Where the pools of the engine lie, and how in each block and slot.
 struct StateMemory {
+  const KvSpec* spec = nullptr;
   uint8_t* block_base = nullptr;
   int64_t block_bytes = 0;
   uint8_t* slot_base = nullptr;
@@ -37,8 +38,8 @@ class Step {
   std::span<const SequenceStep> sequences() const { return sequences_; }
   bool has_images() const;
 
-  KvView kv(const KvStream& stream) const;      // main, index
-  SlotView slot(const KvStream& stream) const;  // window, remainder
+  KvView kv(KvRole role, int layer) const;      // main, index
+  SlotView slot(KvRole role, int layer) const;  // window, remainder
 
  private:
   StateMemory memory_;

@@ -40,6 +40,7 @@ Workspace::Workspace(const ModelConfig& config, const WorkspaceLimits& limits, A
   const int64_t hidden = text.hidden_size;
   const int64_t streams = text.hc_mult;
   const int64_t head_width = text.num_attention_heads * text.head_dim;
+  const int64_t context = limits.context == 0 ? INT64_MAX : limits.context;
   const auto bf16 = [&](int64_t width) { return arena_.make(DType::kBf16, {n_rows, width}); };
 
   ids = arena_.make(DType::kI32, {n_rows});
@@ -58,8 +59,8 @@ Workspace::Workspace(const ModelConfig& config, const WorkspaceLimits& limits, A
                  .scales = arena_.make(DType::kE8m0, {n_rows, text.head_dim / 32})};
   index_q = bf16(text.index_n_heads * text.index_head_dim);
   index_weights = bf16(text.index_n_heads);
-  topk = arena_.make(DType::kI32, {n_rows, text.index_topk});
-  pool = arena_.make(DType::kI32, {n_rows, text.candidate_topk_blocks});
+  topk = arena_.make(DType::kI32, {n_rows, std::min(text.index_topk, context)});
+  pool = arena_.make(DType::kI32, {n_rows, std::min(text.candidate_topk_blocks, context)});
   o = bf16(head_width);
   o_lora = Activation::make(arena_, n_rows, text.o_groups * text.o_lora_rank);
   expert_ids = arena_.make(DType::kI32, {n_rows, text.num_experts_per_tok});

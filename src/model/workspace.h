@@ -16,6 +16,7 @@ namespace fathom {
 struct WorkspaceLimits {
   int64_t max_rows = 0;        // of a step
   int64_t max_logit_rows = 0;  // whose logits a step may ask for
+  int64_t context = 0;         // positions of a sequence; 0: no bound is known
 };
 
 class Workspace {
@@ -43,8 +44,8 @@ class Workspace {
   WindowRows window_rows;    // [N, dh]
   Tensor index_q;            // [N, Hi di]
   Tensor index_weights;      // [N, Hi]
-  Tensor topk;               // [N, K]
-  Tensor pool;               // [N, P]
+  Tensor topk;               // [N, K], no more than the context has entries
+  Tensor pool;               // [N, P], likewise
   Tensor o;                  // [N, H dh]
   Activation o_lora;         // [N, G ro]
   Tensor expert_ids;         // [N, k]
