@@ -46,7 +46,7 @@ void ModelFlags::add_to(CLI::App& app) {
       ->check(whole_number(0, 4096))
       ->capture_default_str();
   context_option = app.add_option("--context", context, "Tokens that a sequence may hold")
-                       ->transform(size_number(1, int64_t{1} << 40))
+                       ->transform(size_number(1, kPositionsMax))
                        ->capture_default_str();
   app.add_option("--mode", mode, "Schedule: every layer over every row, or as deployed")
       ->check(CLI::IsMember({"exact", "deploy"}))

@@ -63,6 +63,53 @@ bool words_of(const toml::node& node, std::vector<std::string>& words) {
   return !words.empty();
 }
 
+// The value of a setting as the command line would have it, none for a switch that is off.
+Result<std::vector<std::string>> words_for(const std::string& file, const Setting& setting) {
+  const std::string& key = setting.key;
+  const toml::node& node = *setting.node;
+  std::vector<std::string> words;
+  if (setting.option->get_expected_max() == 0) {  // a switch
+    const auto* on = node.as_boolean();
+    if (on == nullptr) return at_node(file, node, key + ": wanted true or false");
+    if (on->get()) words.push_back(setting.option->get_flag_value(key, "true"));
+    return words;
+  }
+  if (!words_of(node, words)) {
+    return at_node(file, node, key + ": wanted a string, a number or a list of them");
+  }
+  if (static_cast<int>(words.size()) > setting.option->get_items_expected_max()) {
+    return at_node(file, node, key + ": wanted one value, found " + std::to_string(words.size()));
+  }
+  return words;
+}
+
+// What CLI11 has against a value of the file.
+template <typename Use>
+Result<void> tried(const std::string& file, const Setting& setting, Use use) {
+  try {
+    use(*setting.option);
+  } catch (const CLI::ParseError& error) {
+    return at_node(file, *setting.node, error.what());
+  }
+  return {};
+}
+
+void set_results(CLI::Option& option, const std::vector<std::string>& words) {
+  option.clear();
+  for (const std::string& word : words) option.add_result(word);
+}
+
+// Looks at a value as if it were used; the option keeps the one that it has.
+Result<void> check(const std::string& file, const Setting& setting) {
+  FATHOM_ASSIGN_OR_RETURN(const std::vector<std::string> words, words_for(file, setting));
+  const std::vector<std::string> kept = setting.option->results();
+  set_results(*setting.option, words);
+  const Result<void> sound =
+      tried(file, setting, [](const CLI::Option& option) { option.reduced_results(); });
+  set_results(*setting.option, kept);
+  return sound;
+}
+
 // Keys of a table that are options of `verb`; with `sections`, tables in it are left to the caller.
 Result<void> collect(const std::string& file, const toml::table& table, const CLI::App& verb,
                      bool sections, Settings& settings) {
@@ -77,12 +124,15 @@ Result<void> collect(const std::string& file, const toml::table& table, const CL
     if (!here.insert(option).second) {
       return at_node(file, node, name + ": wanted " + option->get_name() + " once, found it twice");
     }
-    settings[option->get_name()] = {name, &node, option};
+    const Setting setting = {name, &node, option};
+    FATHOM_RETURN_IF_ERROR(check(file, setting));
+    settings[option->get_name()] = setting;
   }
   return {};
 }
 
-// Sections of other verbs are looked through as well: a slip in them is found here and now.
+// Sections of other verbs, and values that others win over, are looked through as well: a slip in
+// them is found here and now.
 Result<Settings> settings_of(const std::string& file, const toml::table& table,
                              const CLI::App& verb) {
   Settings settings;
@@ -101,31 +151,10 @@ Result<Settings> settings_of(const std::string& file, const toml::table& table,
 }
 
 Result<void> give(const std::string& file, const Setting& setting) {
-  const std::string& key = setting.key;
-  const toml::node& node = *setting.node;
-  CLI::Option& option = *setting.option;
-  try {
-    if (option.get_expected_max() == 0) {  // a switch
-      const auto* on = node.as_boolean();
-      if (on == nullptr) return at_node(file, node, key + ": wanted true or false");
-      if (!on->get()) return {};
-      option.add_result(option.get_flag_value(key, "true"));
-    } else {
-      std::vector<std::string> words;
-      if (!words_of(node, words)) {
-        return at_node(file, node, key + ": wanted a string, a number or a list of them");
-      }
-      if (static_cast<int>(words.size()) > option.get_items_expected_max()) {
-        return at_node(file, node,
-                       key + ": wanted one value, found " + std::to_string(words.size()));
-      }
-      for (std::string& word : words) option.add_result(std::move(word));
-    }
-    option.run_callback();
-  } catch (const CLI::ParseError& error) {
-    return at_node(file, node, error.what());
-  }
-  return {};
+  FATHOM_ASSIGN_OR_RETURN(const std::vector<std::string> words, words_for(file, setting));
+  if (words.empty()) return {};
+  set_results(*setting.option, words);
+  return tried(file, setting, [](CLI::Option& option) { option.run_callback(); });
 }
 
 Result<void> apply_text(const std::string& file, const std::string& text, CLI::App& verb) {

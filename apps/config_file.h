@@ -23,7 +23,8 @@ class FileOptions {
   // Gives the options that the command line did not name the values of the file, where --config
   // named one, and then asks for what is required. Keys stand at the top or in a section [VERB],
   // which wins; an option that excludes one of the command line is passed over. Refuses a missing
-  // or broken file, an unknown section, an unknown key of any verb, a bad value: wrong usage.
+  // or broken file, an unknown section, an unknown key or a bad value of any verb, also where
+  // another value wins: wrong usage.
   Result<void> apply() const;
 
   // The two that exclude each other, both given; empty: there are none.

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <limits>
 
 #include "text/quote.h"
 
@@ -127,13 +128,15 @@ CLI::Validator list_of_ids() {
 }
 
 Result<std::vector<int32_t>> parse_ids(std::string_view text) {
+  static const std::string wanted =
+      "token ids with commas between, each at most " + show(std::numeric_limits<int32_t>::max());
   std::vector<int32_t> ids;
   for (bool more = true; more;) {
     const size_t comma = text.find(',');
     more = comma != std::string_view::npos;
     const std::string_view part = without_blanks(text.substr(0, comma));
     const std::optional<int32_t> id = whole<int32_t>(part);
-    if (!id) return invalid(complaint("token ids with commas between", part));
+    if (!id) return invalid(complaint(wanted, part));
     ids.push_back(*id);
     if (more) text.remove_prefix(comma + 1);
   }

@@ -84,7 +84,7 @@ TEST(Usage, NumbersAreReadStrictly) {
        {"", "1,,2", "1,2,", ",1", "0x10", "010", "+5", "1 2", "abc", "1.5", "99999999999"}) {
     SCOPED_TRACE(ids);
     expect_usage(run_program({.args = {"run", "-m", kT12, "--ids", ids, "-n", "1"}}),
-                 {"--ids: wanted token ids with commas between, found "});
+                 {"--ids: wanted token ids with commas between, each at most 2147483647, found "});
   }
   for (const char* seed : {"", "-1", "99999999999999999999999", "0x1", "01", "1e3", " 1"}) {
     SCOPED_TRACE(seed);
@@ -105,7 +105,8 @@ TEST(Usage, NumbersAreReadStrictly) {
       {with("--max-tokens", "x"), {"--max-tokens: wanted 0 to ", "found x"}},
       {with("--threads", "-1"), {"--threads: wanted 0 to 4096, found -1"}},
       {with("--threads", "0x2"), {"--threads: wanted 0 to 4096, found 0x2"}},
-      {with("--context", "0"), {"--context: wanted 1 to ", "found 0"}},
+      {with("--context", "0"), {"--context: wanted 1 to 2097152, ", "found 0"}},
+      {with("--context", "2097153"), {"--context: wanted 1 to 2097152, ", "found 2097153"}},
       {with("--context", "12Q"), {"--context: wanted 1 to ", "found 12Q"}},
       {with("--context", "9999999999999T"), {"--context: wanted 1 to ", "found 9999999999999T"}},
       {with("--effort", "101"), {"--effort: wanted 0 to 100, found 101"}},
@@ -117,6 +118,7 @@ TEST(Usage, NumbersAreReadStrictly) {
       {with("--top-k", "-1"), {"--top-k: wanted 0 to 1000000000, found -1"}},
       {with("--min-p", "1,5"), {"--min-p: wanted 0 to 1, found 1,5"}},
       {with("--repetition-penalty", "0"), {"--repetition-penalty: wanted 0.01 to 100, found 0"}},
+      {{"chat", "--context", "1000000000000"}, {"--context: wanted 1 to 2097152, "}},
       {{"chat", "--effort", "0"}, {"--effort: wanted 1 to 100, found 0"}},
       {{"synth", "--plan", "t12", "-o", "x", "--max-shard", "1"}, {"--max-shard: wanted 65536 to"}},
       {{"eval", "--window", "1"}, {"--window: wanted 2 to 1048576, found 1"}},
@@ -213,6 +215,34 @@ TEST_F(ConfigFileTest, WhatIsNoTomlOrNoSettingIsRefused) {
     SCOPED_TRACE(text);
     expect_usage(with(text, run), {path_ + ": ", part});
   }
+}
+
+// What another value wins over is a slip all the same.
+TEST_F(ConfigFileTest, ValuesThatAreNotUsedAreCheckedToo) {
+  const Words run = {"run", "-m",        kT12, "--ids",     "1",  "-n",
+                     "1",   "--threads", "1",  "--context", "8K", "--json"};
+  const std::vector<std::pair<std::string, std::string>> files = {
+      {"threads=\"x\"\n", "line 1: --threads: wanted 0 to 4096, found x"},
+      {"threads=5000\n", "line 1: --threads: wanted 0 to 4096, found 5000"},
+      {"threads=true\n", "line 1: threads: wanted a string, a number"},
+      {"threads=[1,2]\n", "line 1: threads: wanted one value, found 2"},
+      {"context=\"12Q\"\n", "line 1: --context: wanted 1 to "},
+      {"json=\"yes\"\n", "line 1: json: wanted true or false"},
+      {"ids=\"1,,2\"\n", "line 1: --ids: wanted token ids"},
+      {"prompt=true\n", "line 1: prompt: wanted a string, a number"},  // excluded by --ids
+      {"threads=-1\n[run]\nthreads=1\n", "line 1: --threads: wanted 0 to 4096, found -1"},
+      {"[run]\ntop-p=2\n", "line 2: --top-p: wanted 0 to 1, found 2"},
+      {"[bench]\nsteps=0\n", "line 2: --steps: wanted 1 to 1048576, found 0"},
+  };
+  for (const auto& [text, part] : files) {
+    SCOPED_TRACE(text);
+    expect_usage(with(text, run), {path_ + ": ", part});
+  }
+  const std::string sound =
+      "threads=2\ncontext=\"4K\"\njson=false\nids=\"7\"\nprompt=\"x\"\n[bench]\nsteps=1\n";
+  const Outcome outcome = with(sound, run);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(outcome.out.front(), '{');
 }
 
 TEST_F(ConfigFileTest, ItGivesWhatTheCommandLineDoesNot) {
