@@ -20,7 +20,7 @@ class ServeVerb final : public Verb {
   const char* help() const override { return "Serve a model over HTTP"; }
 
   void add_options(CLI::App& app) override {
-    app.add_option("--listen", listen_, "Address and port; port 0: any free one")
+    app.add_option("--listen", listen_, "Address and port, 0 to 65535; 0: any free one")
         ->capture_default_str();
     app.add_option("--name", name_, "Model name that clients use (default: the folder's)");
     app.add_option("--sequences", sequences_, "Answers computed at once")
@@ -94,7 +94,7 @@ class ServeVerb final : public Verb {
     uint16_t number = 0;
     const auto [read, error] = std::from_chars(port.data(), end, number);
     if (port.empty() || error != std::errc() || read != end) {
-      return invalid("--listen: wanted HOST:PORT, found " + listen_);
+      return invalid("--listen: wanted HOST:PORT with a port of 0 to 65535, found " + listen_);
     }
     options->port = number;
     options->host = listen_.substr(0, colon);

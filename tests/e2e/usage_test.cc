@@ -141,6 +141,21 @@ TEST(Usage, WhatIsGivenEmptyIsNotReadFromStandardInput) {
   EXPECT_EQ(file.err, "fathom: \"\": cannot open: No such file or directory\n");
 }
 
+TEST(Usage, HelpTellsTheRangeOfEveryNumber) {
+  const std::string help = run_program({.args = {"--help-all"}}).out;
+  const std::regex number(R"((INT|UINT|FLOAT)(:(INT in \[)?-?[0-9.]+ (to|-) [0-9])?)");
+  int n_numbers = 0;
+  std::istringstream lines(help);
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch match;
+    const bool option = line.find_first_not_of(' ') == line.find('-');
+    if (!option || !std::regex_search(line, match, number)) continue;
+    ++n_numbers;
+    EXPECT_TRUE(match[2].matched) << line;
+  }
+  EXPECT_GT(n_numbers, 30) << help;
+}
+
 // Rows of the table of docs/cli.md: what stands there is there, and nothing else.
 TEST(Usage, ThePageOfTheCommandLineSaysWhatThereIs) {
   std::ifstream page(std::string(FATHOM_SOURCE_DIR) + "/docs/cli.md");
