@@ -67,10 +67,22 @@ Result<void> write_file_atomic(const std::string& path, std::string_view content
   FATHOM_RETURN_IF_ERROR(write_all(file.fd(), content, file.name()));
   FATHOM_RETURN_IF_ERROR(file.sync());
   FATHOM_RETURN_IF_ERROR(file.publish());
+  sync_folder(folder);
+  return {};
+}
+
+Result<void> check_room(const std::string& folder, uint64_t bytes) {
+  std::error_code code;
+  const std::filesystem::space_info space = std::filesystem::space(folder, code);
+  if (code || space.available >= bytes) return {};
+  return exhausted(folder + ": wanted " + std::to_string(bytes) +
+                   " bytes free on its disk, found " + std::to_string(space.available));
+}
+
+void sync_folder(const std::string& folder) {
   const FileDescriptor directory(
       ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.is_open()) ::fsync(directory.get());
-  return {};
 }
 
 Result<MappedFile> MappedFile::open(const std::string& path) {

@@ -21,6 +21,13 @@ Result<std::string> read_file(const std::string& path, uint64_t max_bytes = uint
 // temporary files of path that dead writers left.
 Result<void> write_file_atomic(const std::string& path, std::string_view content);
 
+// Whether the disk of an existing folder has room for `bytes` more; kExhausted, with both numbers.
+// Passes where the system does not say.
+Result<void> check_room(const std::string& folder, uint64_t bytes);
+
+// Makes renames in a folder last, where the file system can.
+void sync_folder(const std::string& folder);
+
 // A read-only mapping of a whole file. Movable; the bytes live as long as the object.
 class MappedFile {
  public:
