@@ -5,6 +5,7 @@
 #include "apps/common.h"
 #include "apps/progress.h"
 #include "apps/signals.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/temporary.h"
 #include "model/inventory.h"
@@ -36,20 +37,15 @@ Result<void> make_folder(const fs::path& folder) {
   return {};
 }
 
-Result<void> check_room(const BenchOptions& options, uint64_t bytes) {
-  std::error_code code;
-  const fs::space_info space = fs::space(options.proxy_dir, code);
-  if (code || space.available >= bytes + bytes / 16) return {};
-  return exhausted("bench: " + options.proxy_dir + ": wanted " + std::to_string(bytes) +
-                   " bytes for the proxy of plan " + options.plan + ", found " +
-                   std::to_string(space.available) + "; --proxy-dir names another folder");
-}
-
 Result<void> write_proxy(const BenchOptions& options, const ModelConfig& config,
                          const fs::path& folder) {
   const auto bytes =
       static_cast<uint64_t>(inventory_totals(expected_tensors(config)).payload_bytes);
-  FATHOM_RETURN_IF_ERROR(check_room(options, bytes));
+  const Result<void> room = check_room(options.proxy_dir, bytes + bytes / 16);
+  if (!room) {
+    return exhausted("bench: " + room.error().message + " for the proxy of plan " + options.plan +
+                     "; --proxy-dir names another folder");
+  }
   if (options.notes) {
     char gigabytes[32];
     std::snprintf(gigabytes, sizeof(gigabytes), "%.1f", static_cast<double>(bytes) / 1e9);

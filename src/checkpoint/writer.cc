@@ -152,15 +152,40 @@ struct CheckpointWriter::State {
   std::vector<Shard> shards;
   std::unique_ptr<Place[]> places;
 
+  struct Other {
+    TemporaryFile file;
+    std::string name;
+  };
+  std::vector<Other> others;           // what add_file wrote, then the index
+  std::vector<std::string> published;  // by a finish() that has not ended well
+
   ~State() {
     shards.clear();
+    others.clear();
+    for (const std::string& path : published) ::unlink(path.c_str());
     lock.reset();
     if (remove_folder) ::rmdir(folder.c_str());
   }
 
+  std::string path_of(const std::string& name) const { return (fs::path(folder) / name).string(); }
+
+  // Bytes of all shards, and of the index about.
+  uint64_t bytes_wanted() const {
+    uint64_t bytes = 0;
+    for (const ExpectedTensor& tensor : tensors) {
+      bytes += static_cast<uint64_t>(tensor.bytes()) + 2 * tensor.name.size() + kEntryBytesMax;
+    }
+    return bytes;
+  }
+
+  Result<void> publish(TemporaryFile& file, const std::string& name) {
+    FATHOM_RETURN_IF_ERROR(file.publish());
+    published.push_back(path_of(name));
+    return {};
+  }
+
   Result<void> open_shard(const std::vector<size_t>& members, const std::string& name) {
-    FATHOM_ASSIGN_OR_RETURN(TemporaryFile file,
-                            TemporaryFile::create((fs::path(folder) / name).string()));
+    FATHOM_ASSIGN_OR_RETURN(TemporaryFile file, TemporaryFile::create(path_of(name)));
     std::vector<SafetensorsEntry> entries;
     for (const size_t i : members) {
       entries.push_back(
@@ -217,6 +242,7 @@ Result<CheckpointWriter> CheckpointWriter::create(const std::string& folder,
     const bool is_new = state->by_name.emplace(state->tensors[i].name, i).second;
     if (!is_new) return invalid(folder + ": tensor " + state->tensors[i].name + ": found it twice");
   }
+  FATHOM_RETURN_IF_ERROR(check_room(folder, state->bytes_wanted()));
   const auto shards = split_shards(state->tensors, max_shard_bytes);
   if (shards.empty() || shards.size() > kShardsMax) {
     return invalid(folder + ": wanted 1 to " + std::to_string(kShardsMax) + " shards, found " +
@@ -267,12 +293,28 @@ Result<void> CheckpointWriter::finish() {
                    std::to_string(state_->tensors[i].bytes()) + " bytes to be written, found " +
                    std::to_string(written));
   }
+  constexpr const char* kIndex = "model.safetensors.index.json";
+  FATHOM_RETURN_IF_ERROR(add_file(kIndex, state_->index_json()));
   for (const State::Shard& shard : state_->shards) FATHOM_RETURN_IF_ERROR(shard.file.sync());
+  for (const State::Other& other : state_->others) FATHOM_RETURN_IF_ERROR(other.file.sync());
+  for (State::Shard& shard : state_->shards) {
+    FATHOM_RETURN_IF_ERROR(state_->publish(shard.file, shard.name));
+  }
+  // The index goes last: a folder with an index is complete.
+  for (State::Other& other : state_->others) {
+    FATHOM_RETURN_IF_ERROR(state_->publish(other.file, other.name));
+  }
+  sync_folder(state_->folder);
+  state_->published.clear();
   state_->remove_folder = false;
-  for (State::Shard& shard : state_->shards) FATHOM_RETURN_IF_ERROR(shard.file.publish());
-  // The index goes last and its writer syncs the folder: a folder with an index is complete.
-  return write_file_atomic((fs::path(state_->folder) / "model.safetensors.index.json").string(),
-                           state_->index_json());
+  return {};
+}
+
+Result<void> CheckpointWriter::add_file(const std::string& name, std::string_view content) {
+  FATHOM_ASSIGN_OR_RETURN(TemporaryFile file, TemporaryFile::create(state_->path_of(name)));
+  FATHOM_RETURN_IF_ERROR(write_at(file.fd(), 0, std::as_bytes(std::span(content)), file.name()));
+  state_->others.push_back({std::move(file), name});
+  return {};
 }
 
 }  // namespace fathom

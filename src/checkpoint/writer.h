@@ -10,9 +10,9 @@
 //
 // Shards are model-00001-of-000NN.safetensors beside model.safetensors.index.json. Until finish()
 // has synced and renamed them they are temporary files (base/temporary.h); a writer that is dropped
-// before takes them away again, and one that begins takes away what a dead process left. Each
-// shard's data starts on a multiple of 64 bytes and is ordered so that every tensor is aligned for
-// its dtype.
+// before, or whose finish() fails, takes them away again, and one that begins takes away what a
+// dead process left. Each shard's data starts on a multiple of 64 bytes and is ordered so that
+// every tensor is aligned for its dtype.
 
 #include <cstdint>
 #include <memory>
@@ -29,9 +29,9 @@ namespace fathom {
 class CheckpointWriter {
  public:
   // Makes the folder if needed, locks it for as long as this writer lives and reserves the room on
-  // the disk. Refuses a folder that already holds *.safetensors (kInvalid) or that another process
-  // writes (kExhausted). A shard exceeds max_shard_bytes (header included) only if it holds a
-  // single tensor.
+  // the disk. Refuses a folder that already holds *.safetensors (kInvalid), that another process
+  // writes or whose disk has not the room (kExhausted). A shard exceeds max_shard_bytes (header
+  // included) only if it holds a single tensor.
   static Result<CheckpointWriter> create(const std::string& folder,
                                          std::vector<ExpectedTensor> tensors,
                                          int64_t max_shard_bytes);
@@ -48,7 +48,10 @@ class CheckpointWriter {
   // A whole tensor.
   Result<void> write(std::string_view name, std::span<const std::byte> bytes);
 
-  // Checks that every byte was written, syncs, renames, writes the index.
+  // A further file of the folder, written now and renamed with the shards: all are there or none.
+  Result<void> add_file(const std::string& name, std::string_view content);
+
+  // Checks that every byte was written, writes the index, syncs and renames.
   Result<void> finish();
 
  private:

@@ -132,6 +132,52 @@ TEST_F(CheckpointWriterTest, ADroppedWriterLeavesNothing) {
   EXPECT_EQ(n_files(folder_), 0);
 }
 
+TEST_F(CheckpointWriterTest, RoomIsAskedForBeforeAnythingIsWritten) {
+  const int64_t bytes = int64_t{1} << 60;
+  const auto writer = CheckpointWriter::create(folder(), {{"w", DType::kI8, {bytes}}}, bytes * 2);
+  ASSERT_FALSE(writer);
+  EXPECT_EQ(writer.error().code, ErrorCode::kExhausted);
+  const std::string wanted = folder() + ": wanted 11529215046068471";  // 2^60 and the header
+  EXPECT_TRUE(writer.error().message.starts_with(wanted)) << writer.error().message;
+  EXPECT_NE(writer.error().message.find(" bytes free on its disk, found "), std::string::npos);
+  EXPECT_FALSE(fs::exists(folder_));
+}
+
+// A folder in the place of the second shard stops the renames after the first.
+TEST_F(CheckpointWriterTest, AFinishThatFailsLeavesNothing) {
+  {
+    auto writer = CheckpointWriter::create(folder(), tensors(), 5000).value();
+    for (const ExpectedTensor& tensor : tensors()) {
+      ASSERT_TRUE(writer.write(tensor.name, content(tensor)));
+    }
+    ASSERT_TRUE(writer.add_file("config.json", "{}"));
+    std::string second;
+    for (const auto& file : fs::directory_iterator(folder_)) {
+      const std::string name = file.path().filename().string();
+      if (name.starts_with("model-00002-")) second = name.substr(0, name.find(".safetensors") + 12);
+    }
+    ASSERT_NE(second, "");
+    fs::create_directories(folder_ / second / "in the way");
+    EXPECT_FALSE(writer.finish());
+    fs::remove_all(folder_ / second);
+  }
+  EXPECT_FALSE(fs::exists(folder_));
+  write_all(folder(), 5000);
+}
+
+TEST_F(CheckpointWriterTest, FurtherFilesComeWithTheShards) {
+  {
+    auto writer = CheckpointWriter::create(folder(), {{"w", DType::kI8, {3}}}, 1 << 20).value();
+    ASSERT_TRUE(writer.add_file("config.json", "{\"a\": 1}"));
+    EXPECT_FALSE(fs::exists(folder_ / "config.json"));
+    ASSERT_TRUE(writer.write("w", std::vector<std::byte>(3)));
+    ASSERT_TRUE(writer.finish());
+  }
+  std::ifstream file(folder_ / "config.json");
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "{\"a\": 1}");
+  EXPECT_EQ(n_files(folder_), 3);
+}
+
 TEST_F(CheckpointWriterTest, OneWriterHasTheFolder) {
   {
     const auto first = CheckpointWriter::create(folder(), tensors(), 2000);

@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "base/check.h"
-#include "base/file.h"
 #include "checkpoint/writer.h"
 #include "model/inventory.h"
 #include "tensor/codecs.h"
@@ -318,8 +317,8 @@ Result<void> write_random_model(const std::string& folder, const ModelConfig& co
     }
   }
   FATHOM_RETURN_IF_ERROR(first_error.result());
-  FATHOM_RETURN_IF_ERROR(writer.finish());
-  return write_file_atomic(folder + "/config.json", config_to_json(config));
+  FATHOM_RETURN_IF_ERROR(writer.add_file("config.json", config_to_json(config)));
+  return writer.finish();
 }
 
 }  // namespace fathom

@@ -51,7 +51,8 @@ struct SynthOptions {
   std::function<bool(int64_t done, int64_t total)> progress;
 };
 
-// Writes config.json, shards and index into a folder that holds no *.safetensors yet.
+// Writes config.json, shards and index into a folder that holds no *.safetensors yet; all of them,
+// or none where it fails.
 Result<void> write_random_model(const std::string& folder, const ModelConfig& config,
                                 const SynthOptions& options, ThreadPool& pool);
 

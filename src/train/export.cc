@@ -5,7 +5,6 @@
 #include <cstring>
 #include <vector>
 
-#include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/writer.h"
 #include "model/inventory.h"
@@ -111,7 +110,8 @@ void add_param(std::vector<Entry>& out, const Params& params, const ParamSpec& s
   }
 }
 
-Result<void> write_entries(const std::vector<Entry>& entries, const std::string& folder) {
+Result<void> write_entries(const std::vector<Entry>& entries, const std::string& config,
+                           const std::string& folder) {
   std::vector<ExpectedTensor> tensors;
   for (const Entry& e : entries) {
     tensors.push_back({e.name, e.dtype, e.value.sizes().vec()});
@@ -121,6 +121,7 @@ Result<void> write_entries(const std::vector<Entry>& entries, const std::string&
   for (const Entry& e : entries) {
     FATHOM_RETURN_IF_ERROR(writer.write(e.name, bytes_of(e.value)));
   }
+  FATHOM_RETURN_IF_ERROR(writer.add_file("config.json", config));
   return writer.finish();
 }
 
@@ -209,8 +210,7 @@ Result<void> export_model(Model& model, const Params& params, const std::string&
     entries.push_back(entry(name + "bias", DType::kF32, model.route_bias()[l]));
     entries.push_back(entry(name + "bias_vl", DType::kF32, model.route_bias()[l]));
   }
-  FATHOM_RETURN_IF_ERROR(write_entries(entries, folder));
-  return write_file_atomic(folder + "/config.json", config_to_json(model.model_config()));
+  return write_entries(entries, config_to_json(model.model_config()), folder);
 }
 
 Result<void> import_model(Model& model, Params& params, const std::string& folder) {

@@ -122,6 +122,35 @@ TEST_F(Files, AStoppedSynthLeavesNothing) {
   }
 }
 
+// Many small tensors: the index is the largest file, and the last to be written.
+TEST_F(Files, AFailedSynthCanBeRunAgain) {
+  std::ifstream file(kT12 + "/config.json");
+  json::value config = json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
+  config.as_object()["text_config"].as_object()["n_routed_experts"] = 64;
+  std::ofstream(path("plan.json")) << json::serialize(config);
+  const Words args = {"synth", "--plan", path("plan.json"), "-o", path("s"), "--max-shard", "128K"};
+  const auto largest = [&] {
+    std::pair<uintmax_t, std::string> found;
+    for (const auto& entry : fs::directory_iterator(path("s"))) {
+      found = std::max(found, {entry.file_size(), entry.path().filename().string()});
+    }
+    return found;
+  };
+  ASSERT_EQ(run_program({.args = args}).status, 0);
+  const auto [bytes, name] = largest();
+  ASSERT_EQ(name, "model.safetensors.index.json");
+  const std::set<std::string> wanted = names(path("s"));
+  fs::remove_all(path("s"));
+  for (const bool there : {false, true}) {
+    if (there) fs::create_directories(path("s"));
+    expect_line(run_program({.args = args, .file_bytes = bytes - 1}), path("s"));
+    EXPECT_EQ(names(path("s")), std::set<std::string>());
+  }
+  const Outcome again = run_program({.args = args});
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_EQ(names(path("s")), wanted);
+}
+
 TEST_F(Files, WhatAKilledSynthLeftIsRemovedByTheNext) {
   const Words args = {"synth", "--plan", "n34", "-o", path("s"), "--max-shard", "1M"};
   stopped(args, path("s"), SIGKILL);

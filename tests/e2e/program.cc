@@ -80,6 +80,10 @@ Outcome run_program(const Invocation& invocation) {
       const rlimit limit = {invocation.stack_bytes, invocation.stack_bytes};
       ::setrlimit(RLIMIT_STACK, &limit);
     }
+    if (invocation.file_bytes > 0) {
+      const rlimit limit = {invocation.file_bytes, invocation.file_bytes};
+      ::setrlimit(RLIMIT_FSIZE, &limit);
+    }
     if (!invocation.output_path.empty()) {
       ::dup2(::open(invocation.output_path.c_str(), O_WRONLY | O_CLOEXEC), 1);
     }

@@ -18,6 +18,7 @@ struct Invocation {
   std::string output_path = {};               // standard output; empty: kept
   uint64_t address_bytes = 0;                 // limit of its address space; 0: none
   uint64_t stack_bytes = 0;                   // limit of each thread's stack; 0: that of the test
+  uint64_t file_bytes = 0;                    // limit of a file that it writes; 0: none
   std::function<void(pid_t)> meanwhile = {};  // called when it runs
 };
 
