@@ -15,7 +15,7 @@ double now(const GenerateEvents& events) { return events.seconds ? events.second
 class Answer {
  public:
   Answer(const Tokenizer* tokenizer, const GenerateOptions& options, const GenerateEvents& events)
-      : options_(options), events_(events), stop_text_(options.stop) {
+      : tokenizer_(tokenizer), options_(options), events_(events), stop_text_(options.stop) {
     if (tokenizer != nullptr) decoder_.emplace(*tokenizer);
   }
 
@@ -24,7 +24,25 @@ class Answer {
   }
 
   void push(int32_t id) {
-    if (decoder_) emit(stop_text_.push(*decoder_->push(id)));
+    if (!decoder_) return;
+    starts_.push_back(decoded_);
+    const std::string piece = *decoder_->push(id);
+    decoded_ += piece.size();
+    emit(stop_text_.push(piece));
+  }
+
+  // Takes away the ids behind the shortest beginning whose text begins with the answer's.
+  Result<void> cut(std::vector<int32_t>& ids) const {
+    if (!stop_text_.stopped()) return {};
+    // No id that begins behind the answer is among them; others may, behind bytes of no character.
+    auto n = static_cast<size_t>(std::ranges::lower_bound(starts_, text_.size()) - starts_.begin());
+    for (; n > 0; --n) {
+      FATHOM_ASSIGN_OR_RETURN(const std::string shorter,
+                              tokenizer_->decode(std::span(ids).first(n - 1)));
+      if (!shorter.starts_with(text_)) break;
+    }
+    ids.resize(n);
+    return {};
   }
 
   void finish() {
@@ -44,11 +62,14 @@ class Answer {
     if (events_.text && !events_.text(piece)) cancelled_ = true;
   }
 
+  const Tokenizer* tokenizer_;
   const GenerateOptions& options_;
   const GenerateEvents& events_;
   std::optional<StreamDecoder> decoder_;
   StopText stop_text_;
   std::string text_;
+  size_t decoded_ = 0;          // bytes of decided text
+  std::vector<size_t> starts_;  // of each id in it
   bool cancelled_ = false;
 };
 
@@ -115,6 +136,7 @@ Result<Generated> generate(Runner& runner, Sequence& sequence, const Tokenizer* 
   }
   answer.finish();
   result.text = answer.text();
+  FATHOM_RETURN_IF_ERROR(answer.cut(result.ids));
   return result;
 }
 

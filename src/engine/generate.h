@@ -24,7 +24,9 @@ enum class StopReason : uint8_t { kStop, kLength, kCancelled };
 const char* stop_reason_name(StopReason reason);  // "stop", "length", "cancelled"
 
 struct Generated {
-  std::vector<int32_t> ids;  // without stop ids
+  // Without stop ids. At a stop string: the fewest of which the text begins with `text`; they give
+  // more than it only where the stop string begins within the last of them.
+  std::vector<int32_t> ids;
   std::string text;
   StopReason stop_reason = StopReason::kLength;
   int64_t prompt_tokens = 0;

@@ -98,6 +98,26 @@ TEST_F(GenerateTest, StopTextsWithoutATokenizerAreRefused) {
   EXPECT_THAT(result.error().message, HasSubstr("stop: wanted a model with tokenizer.json"));
 }
 
+// With a token a byte, the ids behind a stop string are exactly those of the text before it.
+TEST_F(GenerateTest, IdsEndWhereTheTextEndsBeforeAStopString) {
+  open(256, 64);
+  const auto tokenizer = Tokenizer::from_json(byte_tokenizer(), "bytes.json");
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  const GenerateOptions options = {.max_tokens = 40, .sampling = {.temperature = 1, .seed = 5}};
+  const auto whole = run({1, 2}, options, &*tokenizer);
+  ASSERT_TRUE(whole) << whole.error().message;
+  for (size_t at = 0; at < whole->text.size(); ++at) {
+    if ((static_cast<unsigned char>(whole->text[at]) & 0xC0) == 0x80) continue;  // in a character
+    GenerateOptions cut_options = options;
+    cut_options.stop = {whole->text.substr(at, 6)};
+    const auto cut = run({1, 2}, cut_options, &*tokenizer);
+    ASSERT_TRUE(cut) << cut.error().message;
+    EXPECT_EQ(cut->text, whole->text.substr(0, whole->text.find(cut_options.stop[0])));
+    EXPECT_EQ(*tokenizer->decode(cut->ids), cut->text);
+    EXPECT_TRUE(std::equal(cut->ids.begin(), cut->ids.end(), whole->ids.begin()));
+  }
+}
+
 // The clock goes on by one with each reading: two readings around each step.
 TEST_F(GenerateTest, TimeIsThatOfTheStepsAfterThePrefill) {
   open(256, 64);
