@@ -431,6 +431,7 @@ Result<CaseReport> check_cases(const std::string& path, Ops& ops, const CaseOpti
     FATHOM_RETURN_IF_ERROR(run.run());
     ++report.cases;
     ++(report.problems.size() == n_problems ? report.passed : report.failed);
+    if (options.progress) options.progress(report.cases, static_cast<int64_t>(files.size()));
   }
   return report;
 }

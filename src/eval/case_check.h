@@ -3,6 +3,7 @@
 // Compares a model with stored cases (tests/golden/README.md): layer by layer from stored inputs,
 // and running freely.
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,6 +34,7 @@ struct CaseReport {
 struct CaseOptions {
   std::string cases;     // folder with *.safetensors
   std::string manifest;  // tolerances; may not exist: then ids are equal and values within 1e-3
+  std::function<void(int64_t done, int64_t all)> progress = {};  // cases; may be null
 };
 
 // Runs every case. `path` is the model folder: index scores differ between cases, so the model is

@@ -20,8 +20,15 @@ double bits_of(const float* logits, int64_t vocab_size, int32_t id) {
 Result<Estimate> bits_per_byte(Runner& runner, const Tokenizer& tokenizer,
                                std::span<const int32_t> ids, const TextScoreOptions& options) {
   const auto n_ids = static_cast<int64_t>(ids.size());
-  if (n_ids < 2) return invalid("text: wanted at least 2 tokens, found " + std::to_string(n_ids));
   const auto end_token = static_cast<int32_t>(runner.model().config().eos_token_id);
+  // Without a byte that is predicted there is no ratio.
+  const auto has_bytes = [&](int32_t id) {
+    return id != end_token && !tokenizer.token_bytes(id).empty();
+  };
+  if (n_ids < 2 || std::ranges::none_of(ids.subspan(1), has_bytes)) {
+    return invalid("wanted text of at least 2 tokens, of which the first is not predicted, found " +
+                   std::to_string(std::ranges::count_if(ids, has_bytes)));
+  }
   std::vector<double> bits;
   std::vector<double> bytes;
   for (int64_t begin = 0; begin + 1 < n_ids; begin += options.window_tokens) {

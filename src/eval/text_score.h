@@ -19,8 +19,9 @@ struct TextScoreOptions {
   std::function<void(int64_t done, int64_t all)> progress;  // tokens; may be null
 };
 
-// `ids` is one stream; end tokens have no bytes. The runner's schedule is exact, with max_rows and
-// max_logit_rows of at least window_tokens, and no other sequence is open.
+// `ids` is one stream; end tokens have no bytes. kInvalid where no token but the first has any. The
+// runner's schedule is exact, with max_rows and max_logit_rows of at least window_tokens, and no
+// other sequence is open.
 Result<Estimate> bits_per_byte(Runner& runner, const Tokenizer& tokenizer,
                                std::span<const int32_t> ids, const TextScoreOptions& options);
 
