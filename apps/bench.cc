@@ -5,13 +5,13 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <map>
 #include <sstream>
 
 #include "apps/common.h"
 #include "apps/numbers.h"
 #include "apps/plan_flag.h"
 #include "apps/signals.h"
+#include "apps/usage.h"
 #include "apps/verb.h"
 #include "base/file.h"
 #include "base/temporary.h"
@@ -47,36 +47,11 @@ class BenchVerb final : public Verb {
         ->delimiter(',')
         ->check(CLI::IsMember({"cpu", "ops", "decode", "prefill", "tokenizer"}))
         ->default_str("cpu,decode,prefill");
-    CLI::Option* model = app.add_option(
+    model_option_ = app.add_option(
         "-m,--model", options_.model,
         "Model folder for decode, prefill and tokenizer (default: a proxy of --plan; "
         "tokenizer: the model in models/)");
-    app.add_option("--plan", options_.plan, "Plan of the random proxy, written once")
-        ->check(known_plan)
-        ->excludes(model)
-        ->capture_default_str();
-    app.add_option("--proxy-dir", options_.proxy_dir, "Where proxies are kept")
-        ->default_str("proxies/ beside the program");
-    app.add_option("--context", options_.prompt, "Prompt tokens of prefill and before decode")
-        ->check(whole_number(1, int64_t{1} << 20))
-        ->capture_default_str();
-    app.add_option("--steps", options_.steps, "Decode steps")
-        ->check(whole_number(1, int64_t{1} << 20))
-        ->capture_default_str();
-    app.add_option("--backend", options_.backend.kind, "Where decode and prefill run")
-        ->transform(CLI::CheckedTransformer(std::map<std::string, BackendKind>{
-            {"cpu", BackendKind::kCpu}, {"cuda", BackendKind::kCuda}}))
-        ->default_str("cpu");
-    app.add_option("--numerics", options_.backend.numerics,
-                   "exact: the CPU's bits; fast: tensor cores of a GPU")
-        ->transform(CLI::CheckedTransformer(std::map<std::string, Numerics>{
-            {"exact", Numerics::kExact}, {"fast", Numerics::kFast}}))
-        ->default_str("exact");
-    app.add_option("--batch", options_.batch, "Sequences of a decode step")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 12))
-        ->capture_default_str();
-    app.add_flag("--invented", options_.invented,
-                 "Decode behind random state of --context positions, without a prefill");
+    add_model_options(app);
     app.add_option("--threads", options_.backend.n_threads,
                    "CPU threads, 0: one for each hardware thread")
         ->check(whole_number(0, 4096))
@@ -85,7 +60,32 @@ class BenchVerb final : public Verb {
     output_.add_to(app);
   }
 
+  std::string misuse(const TypedOptions& typed) const override {
+    if (const std::string twice = repeated_word(suites_); !twice.empty()) {
+      return "--suite: wanted each suite once, found " + twice + " twice";
+    }
+    const bool model = wants("decode") || wants("prefill");
+    if (options_.invented && wants("prefill")) {
+      return "--invented: wanted --suite without prefill, which it leaves out, found prefill";
+    }
+    if (numerics_ == "fast" && backend_ == "cpu") {
+      return "--numerics: wanted fast with --backend cuda or auto, found it with cpu";
+    }
+    if (const CLI::Option* idle = first_typed(typed, decode_options_);
+        idle != nullptr && !wants("decode")) {
+      return idle->get_name() + ": wanted it with --suite decode, found it without";
+    }
+    const CLI::Option* idle = model ? nullptr : first_typed(typed, proxy_options_);
+    if (idle == nullptr && !model && !wants("tokenizer")) {
+      idle = first_typed(typed, {model_option_});
+    }
+    if (idle == nullptr) return {};
+    return idle->get_name() + ": wanted it with --suite decode or prefill, found it without either";
+  }
+
   int run() override {
+    options_.backend.kind = backend_kind(backend_);
+    options_.backend.numerics = numerics_ == "fast" ? Numerics::kFast : Numerics::kExact;
     options_.progress = output_.show_progress();
     options_.notes = !output_.quiet;
     if (options_.proxy_dir.empty()) options_.proxy_dir = default_proxy_dir();
@@ -94,6 +94,43 @@ class BenchVerb final : public Verb {
   }
 
  private:
+  // What decode and prefill take.
+  void add_model_options(CLI::App& app) {
+    CLI::Option* plan =
+        app.add_option("--plan", options_.plan, "Plan of the random proxy, written once")
+            ->check(known_plan)
+            ->excludes(model_option_)
+            ->capture_default_str();
+    CLI::Option* proxy_dir =
+        app.add_option("--proxy-dir", options_.proxy_dir, "Where proxies are kept")
+            ->excludes(model_option_)
+            ->default_str("proxies/ beside the program");
+    CLI::Option* context =
+        app.add_option("--context", options_.prompt, "Prompt tokens of prefill and before decode")
+            ->check(whole_number(1, int64_t{1} << 20))
+            ->capture_default_str();
+    CLI::Option* backend =
+        app.add_option("--backend", backend_,
+                       "Where decode and prefill run; auto: the GPU where there is one")
+            ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+            ->capture_default_str();
+    CLI::Option* numerics = app.add_option("--numerics", numerics_,
+                                           "exact: the CPU's bits; fast: tensor cores of a GPU")
+                                ->check(CLI::IsMember({"exact", "fast"}))
+                                ->capture_default_str();
+    CLI::Option* steps = app.add_option("--steps", options_.steps, "Decode steps")
+                             ->check(whole_number(1, int64_t{1} << 20))
+                             ->capture_default_str();
+    CLI::Option* batch = app.add_option("--batch", options_.batch, "Sequences of a decode step")
+                             ->check(whole_number(1, int64_t{1} << 12))
+                             ->capture_default_str();
+    CLI::Option* invented =
+        app.add_flag("--invented", options_.invented,
+                     "Decode behind random state of --context positions, without a prefill");
+    proxy_options_ = {plan, proxy_dir, context, backend, numerics};
+    decode_options_ = {steps, batch, invented};
+  }
+
   bool wants(const char* suite) const {
     if (suites_.empty())
       return std::string_view("cpu,decode,prefill").find(suite) != std::string_view::npos;
@@ -197,6 +234,11 @@ class BenchVerb final : public Verb {
   }
 
   BenchOptions options_;
+  std::string backend_ = "cpu";
+  std::string numerics_ = "exact";
+  CLI::Option* model_option_ = nullptr;
+  std::vector<const CLI::Option*> proxy_options_;
+  std::vector<const CLI::Option*> decode_options_;
   OutputFlags output_;
   std::vector<std::string> suites_;
   std::string csv_;

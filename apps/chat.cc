@@ -71,7 +71,7 @@ class ChatVerb final : public Verb {
     app.add_flag("!--no-think", request_.thinking, "Answer without reasoning");
     generation_.add_to(app);
     flags_.add_to(app);
-    output_.add_to(app);
+    output_.add_words(app);
   }
 
   int run() override {
@@ -81,6 +81,10 @@ class ChatVerb final : public Verb {
 
  private:
   Result<void> talk() {
+    const CLI::Option* idle = generation_.without_effect();
+    if (idle != nullptr && !output_.quiet) {
+      note(idle->get_name() + ": has no effect at temperature 0");
+    }
     FATHOM_ASSIGN_OR_RETURN(session_, open_session(flags_, output_, true, {}));
     FATHOM_ASSIGN_OR_RETURN(sequence_, session_.runner->open());
     if (::pipe2(wake, O_CLOEXEC | O_NONBLOCK) != 0) return io_error("chat: cannot make a pipe");
@@ -185,6 +189,8 @@ class ChatVerb final : public Verb {
     std::cout << (in_reasoning_ ? "\x1b[0m\n" : "\n") << std::flush;
     in_reasoning_ = false;
     if (result.stop_reason == StopReason::kCancelled && interrupted) std::cout << "(stopped)\n";
+    const std::string cut = generation_.cut_note(result, flags_.context);
+    if (!cut.empty() && !output_.quiet) note(cut);
     remember(parsed);
     return {};
   }

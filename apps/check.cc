@@ -24,7 +24,7 @@ class CheckVerb final : public Verb {
     app.add_option("--cases", cases_, "Folder of stored cases (default: MODEL/cases)");
     app.add_flag("--deep", deep_,
                  "Read every weight also of a model above 8 GiB: NaN codes, fingerprint");
-    flags_.add_to(app);
+    flags_.add_place(app);
     app.get_option("--model")->excludes(model);
     output_.add_to(app);
   }
@@ -48,7 +48,11 @@ class CheckVerb final : public Verb {
     const bool has_cases = !cases_.empty() || std::filesystem::exists(folder);
     if (!report.problems.empty() || !has_cases) return report;
     FATHOM_ASSIGN_OR_RETURN(const auto ops, open_backend(flags_));
-    return check_cases(path_, *ops, {.cases = folder, .manifest = path_ + "/manifest.json"});
+    ProgressLine line(output_.show_progress(), "checking", "cases");
+    return check_cases(path_, *ops,
+                       {.cases = folder,
+                        .manifest = path_ + "/manifest.json",
+                        .progress = [&](int64_t done, int64_t all) { line.update(done, all); }});
   }
 
   // All that would keep a verb from loading the model.
@@ -99,6 +103,22 @@ class CheckVerb final : public Verb {
               << report.undecided << " differing ones that rounding may turn\n";
     if (!looked_at_) std::cout << "weights not looked at: more than 8 GiB, see --deep\n";
     if (deep_) std::cout << "fingerprint " << fingerprint_ << "\n";
+    print_worst(report);
+    std::cout << verdict(report) << "\n";
+  }
+
+  // The outcome in words, in the last line.
+  static std::string verdict(const CaseReport& report) {
+    if (!report.problems.empty()) {
+      return "the model is not sound: " + std::to_string(report.problems.size()) +
+             (report.problems.size() == 1 ? " problem" : " problems");
+    }
+    return std::string("the model is sound: a verb would load it; ") +
+           (report.cases == 0 ? "there are no stored cases to compare it with"
+                              : "it agrees with every stored case");
+  }
+
+  static void print_worst(const CaseReport& report) {
     if (report.cases == 0) return;
     std::cout << "closest to its bound: case " << report.worst.case_name << ", "
               << report.worst.tensor << ": " << report.worst.error << " of " << report.worst.bound

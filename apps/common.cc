@@ -10,6 +10,7 @@
 
 #include "apps/numbers.h"
 #include "apps/progress.h"
+#include "text/json_text.h"
 #include "text/utf8.h"
 
 namespace fathom {
@@ -38,6 +39,12 @@ Result<std::string> shipped_model() {
 }  // namespace
 
 void ModelFlags::add_to(CLI::App& app) {
+  add_place(app);
+  add_schedule(app);
+  add_index_scores(app);
+}
+
+void ModelFlags::add_place(CLI::App& app) {
   app.add_option("-m,--model", model, "Model folder (default: the model in models/)");
   app.add_option("--backend", backend, "Where to compute")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
@@ -45,6 +52,9 @@ void ModelFlags::add_to(CLI::App& app) {
   app.add_option("--threads", threads, "CPU threads, 0: one for each hardware thread")
       ->check(whole_number(0, 4096))
       ->capture_default_str();
+}
+
+void ModelFlags::add_schedule(CLI::App& app) {
   context_option = app.add_option("--context", context, "Tokens that a sequence may hold")
                        ->transform(size_number(1, kPositionsMax))
                        ->capture_default_str();
@@ -54,6 +64,9 @@ void ModelFlags::add_to(CLI::App& app) {
   app.add_option("--restore", restore, "How windows are rebuilt after a rewind")
       ->check(CLI::IsMember({"exact", "bounded"}))
       ->capture_default_str();
+}
+
+void ModelFlags::add_index_scores(CLI::App& app) {
   app.add_option("--index-scores", index_scores, "Rounding of index scores")
       ->check(CLI::IsMember({"fp32", "bf16"}))
       ->capture_default_str();
@@ -65,8 +78,14 @@ RestoreGrade ModelFlags::restore_grade() const {
 
 void OutputFlags::add_to(CLI::App& app) {
   app.add_flag("--json", json, "Print one JSON object");
-  app.add_flag("--quiet", quiet, "No progress and no notes on standard error");
-  app.add_flag("--progress", progress, "Show progress also where standard error is no terminal");
+  add_words(app);
+}
+
+void OutputFlags::add_words(CLI::App& app) {
+  CLI::Option* silent =
+      app.add_flag("--quiet", quiet, "Nothing on standard error but a failure's line");
+  app.add_flag("--progress", progress, "Show progress also where standard error is no terminal")
+      ->excludes(silent);
 }
 
 bool OutputFlags::show_progress() const { return !quiet && (progress || ::isatty(2) != 0); }
@@ -75,11 +94,13 @@ Result<std::string> model_path(const std::string& flag) {
   return flag.empty() ? shipped_model() : Result<std::string>(flag);
 }
 
+BackendKind backend_kind(const std::string& name) {
+  if (name == "cpu") return BackendKind::kCpu;
+  return name == "cuda" ? BackendKind::kCuda : BackendKind::kAuto;
+}
+
 Result<std::unique_ptr<Ops>> open_backend(const ModelFlags& flags) {
-  const BackendKind kind = flags.backend == "cpu"    ? BackendKind::kCpu
-                           : flags.backend == "cuda" ? BackendKind::kCuda
-                                                     : BackendKind::kAuto;
-  return make_backend({.kind = kind, .n_threads = flags.threads});
+  return make_backend({.kind = backend_kind(flags.backend), .n_threads = flags.threads});
 }
 
 namespace {
@@ -142,22 +163,36 @@ std::string well_formed(std::string_view text) {
   return out;
 }
 
-json::value printable_json(const json::value& value) {
-  if (value.is_string()) return json::value(well_formed(value.get_string()));
-  if (value.is_double() && !std::isfinite(value.get_double())) return nullptr;
-  if (value.is_array()) {
-    json::array copy;
-    for (const json::value& element : value.get_array()) copy.push_back(printable_json(element));
-    return copy;
+void append_json(std::string* out, const json::value& value);
+
+template <typename Items, typename Append>
+void append_items(std::string* out, const char* brackets, const Items& items, Append append) {
+  out->push_back(brackets[0]);
+  bool first = true;
+  for (const auto& item : items) {
+    if (!first) out->push_back(',');
+    first = false;
+    append(item);
   }
-  if (value.is_object()) {
-    json::object copy;
-    for (const auto& [key, member] : value.get_object()) {
-      copy[well_formed(std::string_view(key))] = printable_json(member);
-    }
-    return copy;
+  out->push_back(brackets[1]);
+}
+
+void append_json(std::string* out, const json::value& value) {
+  if (value.is_string()) {
+    *out += json_quoted(well_formed(value.get_string()));
+  } else if (value.is_double()) {
+    *out += std::isfinite(value.get_double()) ? json_double(value.get_double()) : "null";
+  } else if (value.is_array()) {
+    append_items(out, "[]", value.get_array(),
+                 [&](const json::value& element) { append_json(out, element); });
+  } else if (value.is_object()) {
+    append_items(out, "{}", value.get_object(), [&](const auto& member) {
+      *out += json_quoted(well_formed(std::string_view(member.key()))) + ":";
+      append_json(out, member.value());
+    });
+  } else {
+    *out += json::serialize(value);
   }
-  return value;
 }
 
 }  // namespace
@@ -186,8 +221,10 @@ int fail(const Error& error) {
   return 1;
 }
 
-int wrong_usage(const std::string& message) {
-  std::fprintf(stderr, "fathom: usage: %s\n", one_line(message).c_str());
+int wrong_usage(const std::string& message, const std::string& verb) {
+  const std::string command = verb.empty() ? "fathom" : "fathom " + verb;
+  std::fprintf(stderr, "fathom: usage: %s; see %s --help\n", one_line(message).c_str(),
+               command.c_str());
   return 2;
 }
 
@@ -202,7 +239,9 @@ void note(const std::string& message) {
 }
 
 void print_json(const json::value& value) {
-  std::cout << json::serialize(printable_json(value)) << "\n" << std::flush;
+  std::string text;
+  append_json(&text, value);
+  std::cout << text << "\n" << std::flush;
 }
 
 }  // namespace fathom

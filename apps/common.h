@@ -32,7 +32,10 @@ struct ModelFlags {
 
   const CLI::Option* context_option = nullptr;
 
-  void add_to(CLI::App& app);
+  void add_to(CLI::App& app);        // all of the following
+  void add_place(CLI::App& app);     // model, backend, threads
+  void add_schedule(CLI::App& app);  // context, mode, restore
+  void add_index_scores(CLI::App& app);
   RestoreGrade restore_grade() const;
 };
 
@@ -42,8 +45,9 @@ struct OutputFlags {
   bool quiet = false;
   bool progress = false;
 
-  void add_to(CLI::App& app);
-  bool show_progress() const;  // on a terminal, or asked for
+  void add_to(CLI::App& app);     // json, quiet, progress
+  void add_words(CLI::App& app);  // quiet, progress: for what has no result to print
+  bool show_progress() const;     // on a terminal, or asked for
 };
 
 // A loaded model with its backend and pools.
@@ -55,6 +59,7 @@ struct Session {
 
 // The folder that the flags name, or the shipped model.
 Result<std::string> model_path(const std::string& flag);
+BackendKind backend_kind(const std::string& name);  // auto, cpu, cuda
 Result<std::unique_ptr<Ops>> open_backend(const ModelFlags& flags);
 
 // `asked` gives what the flags do not: rows of a step and of logits, open sequences. Shows the
@@ -68,16 +73,18 @@ std::string one_line(std::string_view text);
 
 // Prints "fathom: MESSAGE" to standard error and gives exit status 1.
 int fail(const Error& error);
-// Prints "fathom: usage: MESSAGE" to standard error and gives exit status 2.
-int wrong_usage(const std::string& message);
+// Prints "fathom: usage: MESSAGE; see fathom VERB --help" to standard error and gives exit
+// status 2. `verb` may be empty.
+int wrong_usage(const std::string& message, const std::string& verb);
 // What a report of problems, one at least, comes to.
 Error unsound(const std::string& where, const std::vector<std::string>& problems);
 // Prints "fathom: note: MESSAGE" to standard error.
 void note(const std::string& message);
 // The exit status of a verb that ended with `status`: 1 where standard output did not take all.
 int finish(int status);
-// Prints one JSON object and a newline to standard output. JSON has no infinite numbers and no
-// bytes that are not UTF-8: null and U+FFFD stand for them.
+// Prints one JSON object and a newline to standard output. Figures stand as people write them
+// (json_double of text/json_text.h). JSON has no infinite numbers and no bytes that are not UTF-8:
+// null and U+FFFD stand for them.
 void print_json(const boost::json::value& value);
 
 }  // namespace fathom

@@ -180,25 +180,35 @@ Result<void> apply_text(const std::string& file, const std::string& text, CLI::A
 }  // namespace
 
 FileOptions::FileOptions(CLI::App& verb) : verb_(&verb) {
+  if (verb.get_prefix_command()) return;
   verb.add_option("--config", "Read options from a TOML file, keys named as the flags")
       ->type_name("FILE");
   for (CLI::Option* option : verb.get_options()) {
+    for (CLI::Option* needed : option->get_needs()) {
+      needs_.emplace_back(option, needed);
+      option->remove_needs(needed);
+    }
     if (!option->get_required()) continue;
     required_.push_back(option);
     option->required(false);
   }
 }
 
-Result<void> FileOptions::apply() const {
-  const CLI::Option* flag = verb_->get_option("--config");
-  if (flag->count() > 0) {
+Result<TypedOptions> FileOptions::apply() const {
+  TypedOptions typed;
+  for (const CLI::Option* option : verb_->get_options()) {
+    if (option->count() > 0) typed.insert(option);
+  }
+  const CLI::Option* flag = verb_->get_option_no_throw("--config");
+  if (flag != nullptr && flag->count() > 0) {
     const std::string file = flag->as<std::string>();
     FATHOM_ASSIGN_OR_RETURN(const std::string text, read_text(file, kMaxBytes));
     FATHOM_RETURN_IF_ERROR(apply_text(file, text, *verb_));
   }
   const std::string both = excluded();
   if (!both.empty()) return invalid(both);
-  return require();
+  FATHOM_RETURN_IF_ERROR(require(typed));
+  return typed;
 }
 
 std::string FileOptions::excluded() const {
@@ -212,7 +222,12 @@ std::string FileOptions::excluded() const {
   return {};
 }
 
-Result<void> FileOptions::require() const {
+Result<void> FileOptions::require(const TypedOptions& typed) const {
+  for (const auto& [option, needed] : needs_) {
+    if (!typed.contains(option) || needed->count() > 0) continue;
+    return invalid("wanted " + option->get_name() + " with " + needed->get_name() +
+                   ", without which it has no effect, found it alone");
+  }
   for (const CLI::Option* option : required_) {
     if (option->count() > 0) continue;
     return invalid(option->get_name() +

@@ -1,13 +1,17 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
-#include <iostream>
 #include <map>
+#include <utility>
 
 #include "apps/common.h"
 #include "apps/numbers.h"
 #include "apps/progress.h"
+#include "apps/usage.h"
 #include "apps/verb.h"
+#include "apps/work_estimate.h"
 #include "engine/generate.h"
 #include "eval/selection.h"
 #include "eval/text_score.h"
@@ -33,6 +37,13 @@ struct HeldOutSet {
   std::vector<std::string> documents;
 };
 
+// Of the shipped model and its held-out texts.
+constexpr const char* kTime =
+    "With the defaults and the shipped model this takes 20 minutes or more on 2 cores; the time "
+    "goes\n"
+    "with tokens (text: sets x --tokens; index: three times that; needle: --needle-cases x\n"
+    "--needle-context). About a minute: --suite text,needle --tokens 4096 --needle-cases 16.";
+
 class EvalVerb final : public Verb {
  public:
   const char* name() const override { return "eval"; }
@@ -47,27 +58,45 @@ class EvalVerb final : public Verb {
                    "Folder of held-out texts, *.txt.gz (default: heldout "
                    "beside the model folder)");
     app.add_option("--sets", sets_, "Held-out sets, by name (default: all)")->delimiter(',');
-    app.add_option("--tokens", tokens_, "Tokens of each text set at most")
-        ->transform(size_number(2, int64_t{1} << 40))
-        ->capture_default_str();
-    app.add_option("--window", window_, "Tokens of a window of text")
-        ->check(whole_number(2, int64_t{1} << 20))
-        ->capture_default_str();
-    app.add_option("--needle-context", needle_context_, "Tokens of a retrieval prompt")
-        ->check(whole_number(64, int64_t{1} << 20))
-        ->capture_default_str();
-    app.add_option("--needle-facts", needle_facts_, "Facts in a prompt, 1: passkey")
-        ->check(whole_number(1, 64))
-        ->capture_default_str();
-    app.add_option("--needle-cases", needle_cases_, "Retrieval prompts")
-        ->check(whole_number(1, int64_t{1} << 20))
-        ->capture_default_str();
-    app.add_option("--seed", seed_, "Of the retrieval prompts")
-        ->check(any_seed())
-        ->capture_default_str();
-    flags_.context = 0;
-    flags_.add_to(app);
+    text_options_ = {app.add_option("--tokens", tokens_, "Tokens of each text set at most")
+                         ->transform(size_number(2, int64_t{1} << 40))
+                         ->capture_default_str(),
+                     app.add_option("--window", window_, "Tokens of a window of text")
+                         ->check(whole_number(2, int64_t{1} << 20))
+                         ->capture_default_str()};
+    needle_options_ = {
+        app.add_option("--needle-context", needle_context_, "Tokens of a retrieval prompt")
+            ->check(whole_number(64, int64_t{1} << 20))
+            ->capture_default_str(),
+        app.add_option("--needle-facts", needle_facts_, "Facts in a prompt, 1: passkey")
+            ->check(whole_number(1, 64))
+            ->capture_default_str(),
+        app.add_option("--needle-cases", needle_cases_, "Retrieval prompts")
+            ->check(whole_number(1, int64_t{1} << 20))
+            ->capture_default_str(),
+        app.add_option("--seed", seed_, "Of the retrieval prompts")
+            ->check(any_seed())
+            ->capture_default_str()};
+    flags_.add_place(app);
+    flags_.add_index_scores(app);
     output_.add_to(app);
+    app.footer(kTime);
+  }
+
+  std::string misuse(const TypedOptions& typed) const override {
+    if (const std::string twice = repeated_word(suites_); !twice.empty()) {
+      return "--suite: wanted each suite once, found " + twice + " twice";
+    }
+    if (const std::string twice = repeated_word(sets_); !twice.empty()) {
+      return "--sets: wanted each set once, found " + shown_value(twice) + " twice";
+    }
+    const CLI::Option* idle = first_typed(typed, needle_options_);
+    if (idle != nullptr && !wants("needle")) {
+      return idle->get_name() + ": wanted it with --suite needle, found it without";
+    }
+    idle = first_typed(typed, text_options_);
+    if (idle == nullptr || wants("text") || wants("index")) return {};
+    return idle->get_name() + ": wanted it with --suite text or index, found it without either";
   }
 
   int run() override {
@@ -82,12 +111,33 @@ class EvalVerb final : public Verb {
     flags_.mode = "exact";
     FATHOM_ASSIGN_OR_RETURN(path_, model_path(flags_.model));
     FATHOM_RETURN_IF_ERROR(read_sets());
+    plan_work();
     for (const std::string& suite : suites_) {
       if (suite == "text") FATHOM_RETURN_IF_ERROR(run_text());
       if (suite == "needle") FATHOM_RETURN_IF_ERROR(run_needle());
       if (suite == "index") FATHOM_RETURN_IF_ERROR(run_index());
     }
     return {};
+  }
+
+  bool wants(const char* suite) const {
+    return std::find(suites_.begin(), suites_.end(), suite) != suites_.end();
+  }
+
+  // A token has one byte at least.
+  void plan_work() {
+    int64_t n_text = 0;
+    for (const HeldOutSet& set : held_out_) {
+      int64_t bytes = 0;
+      for (const std::string& document : set.documents) {
+        bytes += static_cast<int64_t>(document.size()) + 1;
+      }
+      n_text += std::min(bytes, tokens_);
+    }
+    if (wants("text")) work_.plan(n_text);
+    if (wants("index")) work_.plan(3 * n_text);
+    if (wants("needle")) work_.plan(needle_cases_ * needle_context_);
+    if (output_.quiet) work_.disable();
   }
 
   // Beside the model, however its folder is spelled.
@@ -156,9 +206,17 @@ class EvalVerb final : public Verb {
   Result<Estimate> score(Session& session, const HeldOutSet& set, const std::string& what) {
     ProgressLine line(output_.show_progress(), what + " " + set.name, "tokens");
     FATHOM_ASSIGN_OR_RETURN(const std::vector<int32_t> stream, stream_of(set, session));
-    return bits_per_byte(*session.runner, *session.loaded.tokenizer, stream,
-                         {.window_tokens = window_,
-                          .progress = [&](int64_t done, int64_t all) { line.update(done, all); }});
+    work_.advance(0);
+    int64_t before = 0;
+    const auto progress = [&](int64_t done, int64_t all) {
+      line.clear();
+      work_.advance(done - std::exchange(before, done));
+      line.update(done, all);
+    };
+    auto estimate = bits_per_byte(*session.runner, *session.loaded.tokenizer, stream,
+                                  {.window_tokens = window_, .progress = progress});
+    if (!estimate) return Error{estimate.error().code, set.file + ": " + estimate.error().message};
+    return estimate;
   }
 
   std::string text_conditions() const {
@@ -240,6 +298,7 @@ class EvalVerb final : public Verb {
         const train::Filler filler,
         train::Filler::make(tokenizer, filler_set().documents, filler_set().file));
     ProgressLine line(output_.show_progress(), "needle", "prompts");
+    work_.advance(0);
     int64_t n_right = 0;
     for (int64_t i = 0; i < needle_cases_; ++i) {
       FATHOM_ASSIGN_OR_RETURN(
@@ -257,6 +316,8 @@ class EvalVerb final : public Verb {
                                        {}));
       n_right += answer.ids == needle.answer;
       session.runner->close(sequence);
+      line.clear();
+      work_.advance(needle_context_);
       line.update(i + 1, needle_cases_);
     }
     rows_.push_back({.name = "needle/" + std::to_string(needle_context_),
@@ -279,14 +340,13 @@ class EvalVerb final : public Verb {
                       {"conditions", row.conditions}});
     }
     if (output_.json) return print_json(json::object{{"rows", rows}});
+    std::printf("%-32s %8s  %-18s %5s  %s\n", "name", "value", "95 % interval", "n", "unit");
     for (const Row& row : rows_) {
       const Estimate& estimate = row.estimate;
-      char value[64];
-      std::snprintf(value, sizeof(value), "%8.4f  [%s, %s]  n %lld", estimate.value,
-                    bound_text(estimate.low).c_str(), bound_text(estimate.high).c_str(),
-                    static_cast<long long>(estimate.n));
-      std::cout << row.name << std::string(row.name.size() < 32 ? 32 - row.name.size() : 0, ' ')
-                << " " << value << "  " << row.unit << "\n";
+      const std::string interval =
+          "[" + bound_text(estimate.low) + ", " + bound_text(estimate.high) + "]";
+      std::printf("%-32s %8.4f  %-18s %5lld  %s\n", row.name.c_str(), estimate.value,
+                  interval.c_str(), static_cast<long long>(estimate.n), row.unit.c_str());
     }
   }
 
@@ -312,6 +372,10 @@ class EvalVerb final : public Verb {
   std::string path_;
   std::vector<HeldOutSet> held_out_;
   std::vector<Row> rows_;
+  std::vector<const CLI::Option*> text_options_;
+  std::vector<const CLI::Option*> needle_options_;
+  WorkEstimate work_{"eval", "tokens",
+                     "--suite, --sets, --tokens and --needle-cases make it shorter"};
 };
 
 }  // namespace

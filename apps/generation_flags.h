@@ -2,12 +2,16 @@
 
 // Sampling flags that `run` and `chat` share.
 
+#include <string>
+#include <vector>
+
 #include "engine/generate.h"
 #include "model/config.h"
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace fathom {
 
@@ -17,6 +21,19 @@ struct GenerationFlags {
 
   void add_to(CLI::App& app);
   GenerateOptions options(const ModelConfig& config) const;
+
+  // The first option given that chooses among tokens where the temperature leaves no choice;
+  // nullptr: there is none.
+  const CLI::Option* without_effect() const;
+
+  // What to say of an answer that the limit or the context cut; empty: nothing did.
+  std::string cut_note(const Generated& result, int64_t context) const;
+
+  CLI::Option* stop_option = nullptr;
+  const CLI::Option* limit_option = nullptr;  // -n
+
+ private:
+  std::vector<const CLI::Option*> choosing_;
 };
 
 }  // namespace fathom

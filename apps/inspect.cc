@@ -30,7 +30,7 @@ boost::json::value pool_text(PoolUse pool) {
   return pool == PoolUse::kNone ? boost::json::value(nullptr) : boost::json::value(pool_name(pool));
 }
 
-// 890, not 8.9E2.
+// 890, not 890.0.
 boost::json::value number(double value) {
   const auto whole = static_cast<int64_t>(value);
   if (static_cast<double>(whole) == value) return whole;
@@ -50,7 +50,8 @@ class InspectVerb final : public Verb {
                    "path of a config.json")
         ->check(known_plan)
         ->excludes(model);
-    output_.add_to(app);
+    app.add_flag("--json", output_.json, "Print one JSON object");
+    app.add_flag("--quiet", output_.quiet, "No notes on standard error");
   }
 
   int run() override {

@@ -47,6 +47,11 @@ int run_verb(int argc, char** argv) {
   CLI::App program("fathom: an engine for the DeepSeek-V4.1-Flash architecture", "fathom");
   program.set_version_flag("--version", version_text());
   program.require_subcommand(1);
+  program.footer(
+      "Words of the script ./fathom in the project's root, beside these\n"
+      "  setup [--cuda] [--train]        installs and builds what is needed\n"
+      "  test [--all]                    builds and runs the tests\n"
+      "`fathom VERB --help` explains a verb's options.");
   program.set_help_all_flag("--help-all", "Show the options of all verbs");
   const std::vector<KnownVerb> verbs = add_verbs(program);
   const std::vector<std::string> words(argv + 1, argv + std::max(1, argc));
@@ -55,7 +60,9 @@ int run_verb(int argc, char** argv) {
                      std::any_of(verbs.begin(), verbs.end(), [&](const KnownVerb& verb) {
                        return words.front() == verb.verb->name();
                      });
-  if (!known) return fathom::wrong_usage(fathom::unknown_verb(program, words.front()));
+  if (!known) return fathom::wrong_usage(fathom::unknown_verb(program, words.front()), "");
+  const std::string verb_name =
+      words.empty() || words.front().starts_with('-') ? std::string() : words.front();
   try {
     program.parse(argc, argv);
   } catch (const CLI::Success& done) {  // --help, --version
@@ -63,18 +70,19 @@ int run_verb(int argc, char** argv) {
   } catch (const CLI::ExcludesError& error) {
     for (const KnownVerb& verb : verbs) {
       if (const std::string both = verb.file.excluded(); !both.empty()) {
-        return fathom::wrong_usage(both);
+        return fathom::wrong_usage(both, verb_name);
       }
     }
-    return fathom::wrong_usage(error.what());
+    return fathom::wrong_usage(error.what(), verb_name);
   } catch (const CLI::ParseError& error) {
-    return fathom::wrong_usage(fathom::usage_message(error, program, words) +
-                               "; see fathom --help");
+    return fathom::wrong_usage(fathom::usage_message(error, program, words), verb_name);
   }
   for (const KnownVerb& verb : verbs) {
     if (!verb.options->parsed()) continue;
-    const fathom::Result<void> settled = verb.file.apply();
-    if (!settled) return fathom::wrong_usage(settled.error().message);
+    const fathom::Result<fathom::TypedOptions> typed = verb.file.apply();
+    if (!typed) return fathom::wrong_usage(typed.error().message, verb_name);
+    const std::string wrong = verb.verb->misuse(*typed);
+    if (!wrong.empty()) return fathom::wrong_usage(wrong, verb_name);
     return fathom::finish(verb.verb->run());
   }
   return 2;

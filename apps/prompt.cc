@@ -24,10 +24,14 @@ class PromptVerb final : public Verb {
   void add_options(CLI::App& app) override {
     source_ = app.add_option("FILE,-f,--file", file_,
                              "An OpenAI-style JSON request (default: standard input)");
-    app.add_option("-m,--model", model_, "Model folder (default: the model in models/)");
-    app.add_flag("--parse", parse_, "Read model output; print content, reasoning and tool calls");
-    app.add_flag("--no-think", no_think_, "With --parse: the output has no reasoning");
-    app.add_flag("--tools", tools_, "With --parse: tools were offered");
+    CLI::Option* model =
+        app.add_option("-m,--model", model_, "Model folder (default: the model in models/)");
+    CLI::Option* parse = app.add_flag("--parse", parse_,
+                                      "Read model output; print content, reasoning and tool calls")
+                             ->excludes(model);
+    app.add_flag("--no-think", no_think_, "With --parse: the output has no reasoning")
+        ->needs(parse);
+    app.add_flag("--tools", tools_, "With --parse: tools were offered")->needs(parse);
     app.add_flag("--json", json_, "Print one JSON object");
   }
 

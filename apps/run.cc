@@ -34,11 +34,15 @@ class RunVerb final : public Verb {
                       ->excludes(file);
     text_option_ = text;
     file_option_ = file;
-    app.add_flag("--chat", chat_, "Apply the chat template: the prompt is a user's message");
+    CLI::Option* chat =
+        app.add_flag("--chat", chat_, "Apply the chat template: the prompt is a user's message")
+            ->excludes(ids_option_);
     app.add_option("--effort", effort_, "Reasoning effort with --chat; 0: no reasoning")
         ->check(whole_number(0, 100))
+        ->needs(chat)
         ->capture_default_str();
     generation_.add_to(app);
+    generation_.stop_option->excludes(ids_option_);  // text is found in text
     flags_.add_to(app);
     output_.add_to(app);
   }
@@ -59,6 +63,10 @@ class RunVerb final : public Verb {
   }
 
   Result<void> complete() {
+    const CLI::Option* idle = generation_.without_effect();
+    if (idle != nullptr && !output_.quiet) {
+      note(idle->get_name() + ": has no effect at temperature 0");
+    }
     FATHOM_ASSIGN_OR_RETURN(const std::string text, input());
     FATHOM_ASSIGN_OR_RETURN(Session session, open_session(flags_, output_, !has_ids(), {}));
     const Tokenizer* tokenizer = session.loaded.tokenizer ? &*session.loaded.tokenizer : nullptr;
@@ -72,7 +80,8 @@ class RunVerb final : public Verb {
       accumulate(&parsed_, deltas);
       for (const OutputDelta& delta : deltas) {
         const bool reasoning = delta.kind == OutputDelta::Kind::kReasoning;
-        if (!output_.json) (reasoning ? std::cerr : std::cout) << delta.text << std::flush;
+        if (output_.json || (reasoning && output_.quiet)) continue;
+        (reasoning ? std::cerr : std::cout) << delta.text << std::flush;
       }
     };
     ProgressLine progress(output_.show_progress(), "prefill", "tokens");
@@ -95,6 +104,11 @@ class RunVerb final : public Verb {
     progress.clear();
     if (chat_) show(parser.finish());
     print(result, tokenizer != nullptr);
+    // A limit that was named is what was asked for.
+    const bool limit_named = generation_.limit_option->count() > 0;
+    const std::string cut = generation_.cut_note(result, flags_.context);
+    const bool at_limit = static_cast<int64_t>(result.ids.size()) >= generation_.values.max_tokens;
+    if (!cut.empty() && !output_.quiet && !(limit_named && at_limit)) note(cut);
     return {};
   }
 
@@ -160,7 +174,7 @@ class RunVerb final : public Verb {
   std::string id_list_;
   const CLI::Option* text_option_ = nullptr;
   const CLI::Option* file_option_ = nullptr;
-  const CLI::Option* ids_option_ = nullptr;
+  CLI::Option* ids_option_ = nullptr;
   bool chat_ = false;
   ParsedOutput parsed_;  // with --chat
   int effort_ = kEffortHigh;

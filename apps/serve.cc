@@ -39,7 +39,13 @@ class ServeVerb final : public Verb {
         ->check(whole_number(1, 60'000))
         ->capture_default_str();
     flags_.add_to(app);
-    output_.add_to(app);
+    output_.add_words(app);
+  }
+
+  std::string misuse(const TypedOptions& /*typed*/) const override {
+    ServerOptions options;
+    const Result<void> read = read_address(&options);
+    return read ? std::string() : read.error().message;
   }
 
   int run() override {

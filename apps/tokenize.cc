@@ -46,7 +46,7 @@ class TokenizeVerb final : public Verb {
         "-f,--file", file_, "Read the text from a file or pipe (default: standard input)");
     file->excludes(text);
     CLI::Option* decode = app.add_flag("--decode", decode_, "Ids to text");
-    app.add_flag("--plain", plain_, "Leave added tokens unmatched");
+    app.add_flag("--plain", plain_, "Leave added tokens unmatched")->excludes(decode);
     CLI::Option* json = app.add_flag("--json", json_, "Print one JSON object");
     app.add_flag(
            "--jsonl", jsonl_,
@@ -58,6 +58,12 @@ class TokenizeVerb final : public Verb {
         ->excludes(json);
     text_option_ = text;
     file_option_ = file;
+  }
+
+  std::string misuse(const TypedOptions& /*typed*/) const override {
+    if (!decode_ || text_option_->count() == 0) return {};
+    const auto ids = parse_list(text_);
+    return ids ? std::string() : "-p: " + ids.error().message;
   }
 
   int run() override {
@@ -79,6 +85,10 @@ class TokenizeVerb final : public Verb {
     return read_standard_input(kMaxInputBytes);
   }
 
+  std::string source() const {
+    return file_option_->count() > 0 ? file_ : std::string("standard input");
+  }
+
   Result<std::vector<TokenId>> encode(std::string_view text) const {
     return tokenizer_->encode(text, plain_ ? AddedTokens::kIgnore : AddedTokens::kMatch);
   }
@@ -88,7 +98,9 @@ class TokenizeVerb final : public Verb {
     FATHOM_ASSIGN_OR_RETURN(const std::string text, input());
     json::object result;
     if (decode_) {
-      FATHOM_ASSIGN_OR_RETURN(const std::vector<TokenId> ids, parse_list(text));
+      const Result<std::vector<TokenId>> list = parse_list(text);
+      if (!list) return invalid(source() + ": " + list.error().message);
+      const std::vector<TokenId>& ids = *list;
       FATHOM_ASSIGN_OR_RETURN(const std::string decoded, tokenizer_->decode(ids));
       result = {{"ids", json::value_from(ids)}, {"text", decoded}};
       if (!json_) std::cout << decoded;
@@ -108,9 +120,7 @@ class TokenizeVerb final : public Verb {
   // What `tokenize` says of an empty text is nothing, and decodes to it.
   static Result<std::vector<TokenId>> parse_list(const std::string& text) {
     if (text.find_first_not_of(" \t\r\n") == std::string::npos) return std::vector<TokenId>();
-    auto ids = parse_ids(text);
-    if (!ids) return invalid("ids: " + ids.error().message);
-    return ids;
+    return parse_ids(text);
   }
 
   Result<void> run_lines() {

@@ -1,10 +1,12 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -16,13 +18,13 @@ namespace fathom {
 namespace {
 
 constexpr const char* kFooter =
-    "Jobs\n"
-    "  data corpus --recipe FILE --dir DIR    text of the packages that tools/corpus_build.sh "
+    "Jobs, in the order of a training (docs/design/train.md)\n"
+    "  data corpus --recipe FILE --dir DIR    text of the packages that tools/corpus_fetch.sh "
     "fetched\n"
-    "  data shards --recipe FILE --dir DIR --out DIR\n"
-    "                                         token streams and index.json for `run`\n"
     "  tokenizer --recipe FILE --dir DIR [--vocab N]\n"
     "                                         a byte-level BPE vocabulary from that text\n"
+    "  data shards --recipe FILE --dir DIR --out DIR\n"
+    "                                         token streams and index.json for `run`\n"
     "and, by the program fathom-train (./fathom setup --train builds it):\n"
     "  run --recipe FILE.toml --data DIR --out DIR [--limit SECONDS]\n"
     "  resume --out DIR [--limit SECONDS]     goes on with a stopped run\n"
@@ -30,7 +32,12 @@ constexpr const char* kFooter =
     "  export --out DIR --model DIR           the run's model in the released format\n"
     "  parity [--model DIR] [--text DIR]      the engine beside the trainer's definition\n"
     "  speed --recipe FILE.toml --data DIR --out DIR\n"
-    "Jobs of fathom-train take --json, --quiet, --progress, --threads N and --cpu.";
+    "`fathom train JOB --help` says which of --json, --quiet, --progress, --threads N and --cpu a "
+    "job\n"
+    "takes.";
+
+constexpr const char* kTrainerJobs[] = {"run",    "resume", "eval",     "export",
+                                        "parity", "speed",  "selfcheck"};
 
 // The trainer stands beside this program.
 Result<std::string> trainer_path() {
@@ -58,29 +65,28 @@ class TrainVerb final : public Verb {
     app.footer(kFooter);
   }
 
+  std::string misuse(const TypedOptions& /*typed*/) const override {
+    const std::vector<std::string> words = app_->remaining();
+    const std::string job = words.empty() ? "nothing" : words.front();
+    const bool known = job == "data" || job == "tokenizer" || is_trainer_job(job);
+    return known ? "" : "train: wanted a job, found " + job;
+  }
+
   int run() override {
     const std::vector<std::string> words = app_->remaining();
-    if (words.empty()) {
-      std::fputs("fathom: usage: train: wanted a job, found nothing; see fathom train --help\n",
-                 stderr);
-      return 2;
-    }
-    if (words.front() == "data" || words.front() == "tokenizer") return run_data(words);
+    if (words.front() == "data") return train::run_data_job({words.begin() + 1, words.end()});
+    if (words.front() == "tokenizer") return train::run_data_job(words);
     const Result<std::string> trainer = trainer_path();
-    if (!trainer) return fail(trainer.error());
-    return start(*trainer, words);
+    if (trainer) return start(*trainer, words);
+    // What the jobs are can be told without the program that does them.
+    if (std::ranges::find(words, "--help") == words.end()) return fail(trainer.error());
+    std::puts(kFooter);
+    return 0;
   }
 
  private:
-  static int run_data(std::vector<std::string> words) {
-    if (words.front() == "data") words.erase(words.begin());
-    if (!words.empty() && words.front() == "--help") {
-      std::puts(kFooter);
-      return 0;
-    }
-    const Result<void> done = train::run_data_job(words);
-    if (done) return 0;
-    return fail(Error{done.error().code, "train: " + done.error().message});
+  static bool is_trainer_job(const std::string& word) {
+    return std::ranges::find(kTrainerJobs, word) != std::end(kTrainerJobs);
   }
 
   // Becomes the trainer, so that signals, terminal and exit status are its own.

@@ -1,6 +1,7 @@
 #include "apps/usage.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "apps/numbers.h"
 
@@ -53,10 +54,31 @@ std::string usage_message(const CLI::ParseError& error, CLI::App& program,
     return typed_name(*option, words) + ": wanted it once, found it " +
            std::to_string(option->count()) + " times";
   }
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !verb.remaining().empty()) {
+    return "wanted no word more, found " + shown_value(verb.remaining().front());
+  }
   for (const CLI::Option* option : verb.get_options()) {
     if (text.starts_with(option->get_name() + ":")) return in_own_words(error, *option, words);
   }
   return text;
+}
+
+std::string repeated_word(const std::vector<std::string>& words) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (std::find(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(i), words[i]) !=
+        words.begin() + static_cast<std::ptrdiff_t>(i)) {
+      return words[i];
+    }
+  }
+  return {};
+}
+
+const CLI::Option* first_typed(const TypedOptions& typed,
+                               const std::vector<const CLI::Option*>& options) {
+  for (const CLI::Option* option : options) {
+    if (typed.contains(option)) return option;
+  }
+  return nullptr;
 }
 
 std::string unknown_verb(const CLI::App& program, const std::string& word) {

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "apps/verb.h"
+
 namespace CLI {
 class App;
 class ParseError;
@@ -16,6 +18,13 @@ namespace fathom {
 // as they were typed.
 std::string usage_message(const CLI::ParseError& error, CLI::App& program,
                           const std::vector<std::string>& words);
+
+// The first word that stands in a list twice; empty: none does.
+std::string repeated_word(const std::vector<std::string>& words);
+
+// The first of these options that the command line named; nullptr: it named none.
+const CLI::Option* first_typed(const TypedOptions& typed,
+                               const std::vector<const CLI::Option*>& options);
 
 // "wanted one of run, chat, ..., found WORD".
 std::string unknown_verb(const CLI::App& program, const std::string& word);

@@ -3,13 +3,19 @@
 // A verb of the command line (docs/cli.md): its options, then its work.
 
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace fathom {
+
+// The options that the command line itself named, those of --config not among them.
+using TypedOptions = std::set<const CLI::Option*>;
 
 class Verb {
  public:
@@ -17,7 +23,10 @@ class Verb {
   virtual const char* name() const = 0;
   virtual const char* help() const = 0;
   virtual void add_options(CLI::App& app) = 0;
-  // Exit status: 0 done, 1 failed, 2 wrong usage. Failures were printed.
+  // What is wrong with options of which each alone is well-formed, such as one that has no effect
+  // beside the others; empty: nothing. Called before run().
+  virtual std::string misuse(const TypedOptions& /*typed*/) const { return {}; }
+  // Exit status: 0 done, 1 failed. Failures were printed.
   virtual int run() = 0;
 };
 

@@ -5,16 +5,18 @@
 #include <ATen/Parallel.h>
 #include <unistd.h>
 
-#include <cmath>
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <initializer_list>
 #include <map>
-#include <set>
 #include <string>
+#include <vector>
 
 #include "base/file.h"
+#include "base/flags.h"
 #include "text/json_text.h"
 #include "train/export.h"
 #include "train/json_fields.h"
@@ -49,59 +51,16 @@ constexpr const char* kUsage =
 #ifdef FATHOM_TRAIN_CUDA
     "  selfcheck                                     the fused kernels against their definition\n"
 #endif
-    "Every job: --json (one object on standard output), --quiet, --threads N, --cpu, --help.\n"
-    "resume, eval and export take --recipe and --data where they are not those of the run.\n";
+    "Every job: --threads N, --quiet (nothing on standard error but a failure), --help. run, "
+    "resume,\n"
+    "eval, export: --json (one object on standard output). All but parity and selfcheck: --cpu. "
+    "run\n"
+    "and resume: --progress.\n"
+    "resume, eval and export take --recipe and --data where they are not those of the run.\n"
+    "The order of the steps, from nothing to a model: docs/design/train.md, \"From nothing to a "
+    "model\".\n";
 
-class Flags {
- public:
-  // A message where a word is no flag of the job.
-  Result<void> read(int argc, char** argv, const std::set<std::string>& known) {
-    static const std::set<std::string> kSwitches = {"cpu", "json", "quiet", "help", "progress"};
-    for (int i = 2; i < argc; ++i) {
-      const std::string word = argv[i];
-      const std::string name = word.rfind("--", 0) == 0 ? word.substr(2) : "";
-      const bool is_switch = kSwitches.count(name) != 0;
-      if (!is_switch && known.count(name) == 0 && name != "threads") {
-        return invalid("wanted a flag of the job, found " + word);
-      }
-      if (!is_switch && i + 1 == argc) {
-        return invalid(word + ": wanted a value, found none");
-      }
-      values_[name] = is_switch ? "" : argv[++i];
-    }
-    return {};
-  }
-
-  bool has(const char* name) const { return values_.count(name) != 0; }
-  void set(const std::string& name, const std::string& value) { values_.emplace(name, value); }
-  std::string text(const char* name, const char* fallback = "") const {
-    const auto it = values_.find(name);
-    return it == values_.end() ? fallback : it->second;
-  }
-  Result<std::string> wanted(const char* name) const {
-    if (!has(name) || text(name).empty()) {
-      return invalid(std::string("--") + name + ": wanted a value, found none");
-    }
-    return text(name);
-  }
-  Result<double> number(const char* name, double fallback) const {
-    if (!has(name)) {
-      return fallback;
-    }
-    const std::string value = text(name);
-    char* end = nullptr;
-    const double out = std::strtod(value.c_str(), &end);
-    if (end == value.c_str() || *end != 0 || !std::isfinite(out) || out < 1) {
-      return invalid(std::string("--") + name + ": wanted a number from 1, found " + value);
-    }
-    return out;
-  }
-
- private:
-  std::map<std::string, std::string> values_;
-};
-
-at::Device device_of(const Flags& flags) {
+at::Device device_of(const JobFlags& flags) {
   return !flags.has("cpu") && at::hasCUDA() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
 }
 
@@ -110,8 +69,8 @@ ParamTypes types_of(const at::Device& device) {
 }
 
 // The recipe and the data of a run stand in run.json beside its checkpoint.
-Result<void> recall_run(Flags& flags, bool must_exist) {
-  FATHOM_ASSIGN_OR_RETURN(const std::string out, flags.wanted("out"));
+Result<void> recall_run(JobFlags& flags, bool must_exist) {
+  const std::string out = flags.text("out");
   if (must_exist && !std::filesystem::exists(out + "/checkpoint.bin")) {
     return not_found(out + "/checkpoint.bin: wanted the checkpoint of a run, found none");
   }
@@ -120,10 +79,16 @@ Result<void> recall_run(Flags& flags, bool must_exist) {
     flags.set("recipe", text_field(run, "recipe"));
     flags.set("data", text_field(run, "data"));
   }
+  for (const char* name : {"recipe", "data"}) {
+    if (flags.text(name).empty()) {
+      return not_found(out + "/run.json: wanted the " + name + " of the run, found none; --" +
+                       name + " names it");
+    }
+  }
   return {};
 }
 
-Result<void> remember_run(const Flags& flags) {
+Result<void> remember_run(const JobFlags& flags) {
   const auto path = [&](const char* name) {
     return json_quoted(std::filesystem::absolute(flags.text(name)).string());
   };
@@ -132,21 +97,28 @@ Result<void> remember_run(const Flags& flags) {
       "{\"recipe\": " + path("recipe") + ", \"data\": " + path("data") + "}\n");
 }
 
+Result<Dataset> open_data(const std::string& folder) {
+  if (!std::filesystem::exists(folder + "/index.json")) {
+    return not_found(folder + "/index.json: wanted token streams, found none; " +
+                     "tools/corpus_build.sh makes them (tools/corpus_fetch.sh is its first step)");
+  }
+  return Dataset::open(folder);
+}
+
 struct Run {
   Recipe recipe;
   std::unique_ptr<Trainer> trainer;
 };
 
-Result<Run> open_run(const Flags& flags) {
-  FATHOM_ASSIGN_OR_RETURN(const std::string recipe_path, flags.wanted("recipe"));
-  FATHOM_ASSIGN_OR_RETURN(const std::string data_path, flags.wanted("data"));
-  FATHOM_ASSIGN_OR_RETURN(const std::string out, flags.wanted("out"));
+Result<Run> open_run(const JobFlags& flags) {
   Run run;
-  FATHOM_ASSIGN_OR_RETURN(run.recipe, load_recipe(recipe_path));
-  FATHOM_ASSIGN_OR_RETURN(Dataset data, Dataset::open(data_path));
+  FATHOM_ASSIGN_OR_RETURN(run.recipe, load_recipe(flags.text("recipe")));
+  FATHOM_ASSIGN_OR_RETURN(Dataset data, open_data(flags.text("data")));
   const at::Device device = device_of(flags);
   FATHOM_ASSIGN_OR_RETURN(
-      run.trainer, Trainer::create(run.recipe, std::move(data), out, device, types_of(device)));
+      run.trainer,
+      Trainer::create(run.recipe, std::move(data), flags.text("out"), device, types_of(device)));
+  run.trainer->silence(flags.has("quiet"));
   return run;
 }
 
@@ -178,16 +150,15 @@ void show_bar(double progress) {
                kWide - full, "..............................", 100 * std::min(1.0, progress));
 }
 
-Result<int> run_job(Flags& flags, bool must_exist) {
+Result<int> run_job(JobFlags& flags, bool must_exist) {
   FATHOM_RETURN_IF_ERROR(recall_run(flags, must_exist));
-  FATHOM_ASSIGN_OR_RETURN(const double limit, flags.number("limit", 1e9));
   FATHOM_ASSIGN_OR_RETURN(const Run run, open_run(flags));
   FATHOM_RETURN_IF_ERROR(remember_run(flags));
   Trainer& trainer = *run.trainer;
   if (!flags.has("quiet") && (flags.has("progress") || isatty(STDERR_FILENO) != 0)) {
     trainer.watch(show_bar);
   }
-  FATHOM_RETURN_IF_ERROR(trainer.run(limit));
+  FATHOM_RETURN_IF_ERROR(trainer.run(flags.number("limit", 1e9)));
   std::vector<Score> scores;
   if (trainer.finished()) {
     scores = trainer.evaluate(run.recipe.final_eval_tokens, true);
@@ -201,22 +172,29 @@ Result<int> run_job(Flags& flags, bool must_exist) {
   return 0;
 }
 
-Result<int> eval_job(Flags& flags) {
+Result<int> eval_job(JobFlags& flags) {
   FATHOM_RETURN_IF_ERROR(recall_run(flags, true));
-  FATHOM_ASSIGN_OR_RETURN(const double tokens, flags.number("tokens", 262144));
+  const int64_t tokens = flags.count("tokens", 262144);
   FATHOM_ASSIGN_OR_RETURN(const Run run, open_run(flags));
-  run.trainer->print_scores(run.trainer->evaluate(static_cast<int64_t>(tokens), false), "bf16");
-  const auto packed = run.trainer->evaluate(static_cast<int64_t>(tokens), true);
+  const auto plain = run.trainer->evaluate(tokens, false);
+  run.trainer->print_scores(plain, "bf16");
+  const auto packed = run.trainer->evaluate(tokens, true);
   run.trainer->print_scores(packed, "packed");
   if (flags.has("json")) {
     print_result(*run.trainer, packed);
+    return 0;
+  }
+  std::printf("%-24s %10s %10s  bits a byte\n", "set", "packed", "bf16");
+  for (size_t i = 0; i < packed.size(); ++i) {
+    std::printf("%-24s %10.4f %10.4f\n", packed[i].name.c_str(), packed[i].bits_per_byte,
+                plain[i].bits_per_byte);
   }
   return 0;
 }
 
-Result<int> export_job(Flags& flags) {
+Result<int> export_job(JobFlags& flags) {
   FATHOM_RETURN_IF_ERROR(recall_run(flags, true));
-  FATHOM_ASSIGN_OR_RETURN(const std::string model, flags.wanted("model"));
+  const std::string model = flags.text("model");
   FATHOM_ASSIGN_OR_RETURN(const Run run, open_run(flags));
   FATHOM_RETURN_IF_ERROR(export_model(run.trainer->model(), run.trainer->params(), model));
   if (flags.has("json")) {
@@ -226,16 +204,15 @@ Result<int> export_job(Flags& flags) {
   return 0;
 }
 
-Result<int> speed_job(Flags& flags) {
+Result<int> speed_job(JobFlags& flags) {
   SpeedOptions options;
-  FATHOM_ASSIGN_OR_RETURN(const std::string recipe_path, flags.wanted("recipe"));
-  FATHOM_ASSIGN_OR_RETURN(options.data, flags.wanted("data"));
-  FATHOM_ASSIGN_OR_RETURN(options.out, flags.wanted("out"));
-  FATHOM_ASSIGN_OR_RETURN(const double steps, flags.number("steps", 4));
-  FATHOM_ASSIGN_OR_RETURN(const Recipe recipe, load_recipe(recipe_path));
+  options.data = flags.text("data");
+  options.out = flags.text("out");
+  FATHOM_ASSIGN_OR_RETURN(const Recipe recipe, load_recipe(flags.text("recipe")));
+  FATHOM_RETURN_IF_ERROR(open_data(options.data));
   options.device = device_of(flags);
   options.types = types_of(options.device);
-  options.steps = static_cast<int>(steps);
+  options.steps = static_cast<int>(flags.count("steps", 4));
   FATHOM_RETURN_IF_ERROR(speed_probe(recipe, options));
 #ifdef FATHOM_TRAIN_CUDA
   if (options.device.is_cuda()) {
@@ -246,14 +223,12 @@ Result<int> speed_job(Flags& flags) {
 }
 
 #ifdef FATHOM_TRAIN_PARITY
-Result<int> parity_job(Flags& flags) {
+Result<int> parity_job(JobFlags& flags) {
   ParityOptions options;
   options.model = flags.text("model", "models/fathom-34m");
   options.text = flags.text("text", "models/heldout");
-  FATHOM_ASSIGN_OR_RETURN(const double passages, flags.number("passages", 32));
-  FATHOM_ASSIGN_OR_RETURN(const double tokens, flags.number("tokens", 512));
-  options.passages = static_cast<int64_t>(passages);
-  options.tokens = static_cast<int64_t>(tokens);
+  options.passages = flags.count("passages", 32);
+  options.tokens = flags.count("tokens", 512);
   if (!flags.has("quiet")) {
     options.progress = [](const ParityReport& report) {
       std::fprintf(stderr, "passage %ld: %ld of %ld arg-max the same so far\n", report.passages,
@@ -267,23 +242,54 @@ Result<int> parity_job(Flags& flags) {
 #endif
 
 struct Job {
-  std::set<std::string> flags;
-  std::function<Result<int>(Flags&)> work;
+  std::vector<FlagRule> flags;
+  std::function<Result<int>(JobFlags&)> work;
 };
 
+FlagRule text_flag(const char* name, bool required = false) {
+  return {.name = name, .kind = FlagKind::kText, .required = required};
+}
+FlagRule count_flag(const char* name) {
+  return {.name = name, .kind = FlagKind::kCount, .low = 1, .high = 1e9};
+}
+
+std::vector<FlagRule> with_switches(std::vector<FlagRule> rules,
+                                    std::initializer_list<const char*> switches) {
+  for (const char* name : switches) rules.push_back({.name = name, .kind = FlagKind::kSwitch});
+  rules.push_back({.name = "quiet", .kind = FlagKind::kSwitch});
+  rules.push_back({.name = "threads", .kind = FlagKind::kCount, .low = 1, .high = 4096});
+  return rules;
+}
+
 std::map<std::string, Job> all_jobs() {
-  const std::set<std::string> run = {"recipe", "data", "out", "limit"};
+  const auto paths = [](bool required) {
+    return std::vector{text_flag("recipe", required), text_flag("data", required),
+                       text_flag("out", true)};
+  };
+  const auto with = [](std::vector<FlagRule> rules, const FlagRule& more) {
+    rules.push_back(more);
+    return rules;
+  };
+  const FlagRule limit = {.name = "limit", .kind = FlagKind::kNumber, .low = 1, .high = 1e9};
+  const auto run = [&](bool fresh) {
+    return with_switches(with(paths(fresh), limit), {"json", "progress", "cpu"});
+  };
   std::map<std::string, Job> jobs;
-  jobs["run"] = {run, [](Flags& flags) { return run_job(flags, false); }};
-  jobs["resume"] = {run, [](Flags& flags) { return run_job(flags, true); }};
-  jobs["eval"] = {{"recipe", "data", "out", "tokens"}, eval_job};
-  jobs["export"] = {{"recipe", "data", "out", "model"}, export_job};
-  jobs["speed"] = {{"recipe", "data", "out", "steps"}, speed_job};
+  jobs["run"] = {run(true), [](JobFlags& flags) { return run_job(flags, false); }};
+  jobs["resume"] = {run(false), [](JobFlags& flags) { return run_job(flags, true); }};
+  jobs["eval"] = {with_switches(with(paths(false), count_flag("tokens")), {"json", "cpu"}),
+                  eval_job};
+  jobs["export"] = {with_switches(with(paths(false), text_flag("model", true)), {"json", "cpu"}),
+                    export_job};
+  jobs["speed"] = {with_switches(with(paths(true), count_flag("steps")), {"cpu"}), speed_job};
 #ifdef FATHOM_TRAIN_PARITY
-  jobs["parity"] = {{"model", "text", "passages", "tokens"}, parity_job};
+  jobs["parity"] = {with_switches({text_flag("model"), text_flag("text"), count_flag("passages"),
+                                   count_flag("tokens")},
+                                  {"json"}),
+                    parity_job};
 #endif
 #ifdef FATHOM_TRAIN_CUDA
-  jobs["selfcheck"] = {{}, [](Flags&) -> Result<int> {
+  jobs["selfcheck"] = {with_switches({}, {}), [](JobFlags&) -> Result<int> {
                          FATHOM_RETURN_IF_ERROR(selfcheck());
                          return 0;
                        }};
@@ -291,13 +297,13 @@ std::map<std::string, Job> all_jobs() {
   return jobs;
 }
 
-int usage_error(const std::string& message) {
-  std::fprintf(stderr, "fathom: train: usage: %s; see fathom-train --help\n", message.c_str());
-  return 2;
+int usage_error(const std::string& command, const std::string& message) {
+  std::fputs(usage_line(command, message).c_str(), stderr);
+  return kWrongUsage;
 }
 
-int dispatch(int argc, char** argv) {
-  const std::string name = argc > 1 ? argv[1] : "";
+int dispatch(const std::vector<std::string>& words) {
+  const std::string name = words.empty() ? "" : words.front();
   if (name == "--help" || name == "-h") {
     std::fputs(kUsage, stdout);
     return 0;
@@ -305,24 +311,19 @@ int dispatch(int argc, char** argv) {
   const auto jobs = all_jobs();
   const auto job = jobs.find(name);
   if (job == jobs.end()) {
-    return usage_error("wanted a job, found " + (name.empty() ? "nothing" : name));
+    return usage_error("train", "wanted a job, found " + (name.empty() ? "nothing" : name));
   }
-  Flags flags;
-  if (const auto read = flags.read(argc, argv, job->second.flags); !read) {
-    return usage_error(name + ": " + read.error().message);
-  }
-  if (flags.has("help")) {
+  auto flags = JobFlags::read({words.begin() + 1, words.end()}, job->second.flags);
+  if (!flags) return usage_error("train " + name, flags.error().message);
+  if (flags->has("help")) {
     std::fputs(kUsage, stdout);
     return 0;
   }
-  const auto threads = flags.number("threads", 0);
-  if (!threads) {
-    return usage_error(threads.error().message);
+  if (flags->has("quiet") && flags->has("progress")) {
+    return usage_error("train " + name, "wanted one of --quiet and --progress, found both");
   }
-  if (*threads > 0) {
-    at::set_num_threads(static_cast<int>(*threads));
-  }
-  const auto done = job->second.work(flags);
+  if (flags->has("threads")) at::set_num_threads(static_cast<int>(flags->count("threads", 1)));
+  const auto done = job->second.work(*flags);
   if (!done) {
     std::fprintf(stderr, "fathom: train: %s: %s\n", name.c_str(), done.error().message.c_str());
     return 1;
@@ -336,5 +337,5 @@ int dispatch(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   at::globalContext().setAllowBF16ReductionCuBLAS(false);
-  return fathom::train::dispatch(argc, argv);
+  return fathom::train::dispatch({argv + std::min(argc, 1), argv + argc});
 }

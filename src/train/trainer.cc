@@ -9,6 +9,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iomanip>
+#include <sstream>
 
 #include "base/file.h"
 #include "text/json_text.h"
@@ -114,7 +116,7 @@ void Trainer::one_step() {
   const StepReport report = optimiser_->step(schedule_factor(recipe_, step_, progress()));
   if (report.skipped) {
     ++skipped_;
-    std::fprintf(stderr, "step %ld skipped: a gradient is not finite\n", step_);
+    if (!silent_) std::fprintf(stderr, "step %ld skipped: a gradient is not finite\n", step_);
   } else {
     balance();
   }
@@ -150,12 +152,14 @@ void Trainer::log(const Measures& measures, const StepReport& report, double ce)
   const std::string mass = text(measures.mass);
   const double low = share.min().item<double>();
   const double high = share.max().item<double>();
-  std::fprintf(
-      stderr,
-      "step %5ld  %5.1f Mtok  loss %.4f  norm %.2f/%.2f  load %.2f-%.2f  kl %s  recall %s  mass %s"
-      "  %.0f tok/s  left %.0f s\n",
-      step_, static_cast<double>(tokens_) / 1e6, ce, report.norm, report.indexer_norm, low, high,
-      kl.c_str(), recall.c_str(), mass.c_str(), speed, left);
+  if (!silent_) {
+    std::fprintf(stderr,
+                 "step %5ld  %5.1f Mtok  loss %.4f  norm %.2f/%.2f  load %.2f-%.2f  kl %s  recall "
+                 "%s  mass %s"
+                 "  %.0f tok/s  left %.0f s\n",
+                 step_, static_cast<double>(tokens_) / 1e6, ce, report.norm, report.indexer_norm,
+                 low, high, kl.c_str(), recall.c_str(), mass.c_str(), speed, left);
+  }
   std::ofstream csv(out_ + "/log.csv", std::ios::app);
   if (csv.tellp() == 0) {
     csv << "step,clock,tokens,length,loss,norm,indexer_norm,load_min,load_max,kl,recall,mass,"
@@ -229,17 +233,19 @@ std::vector<Score> Trainer::evaluate(int64_t tokens, bool quantised) {
 }
 
 void Trainer::print_scores(const std::vector<Score>& scores, const char* mode) const {
-  std::fprintf(stderr, "eval %-6s step %ld clock %.0f:", mode, step_, clock_);
   std::ofstream csv(out_ + "/eval.csv", std::ios::app);
+  std::ostringstream line;
+  line << "eval " << mode << " step " << step_ << " clock " << std::llround(clock_) << ':'
+       << std::fixed;
   for (const Score& score : scores) {
-    std::fprintf(stderr, "  %s %.4f", score.name.c_str(), score.bits_per_byte);
+    line << "  " << score.name << ' ' << std::setprecision(4) << score.bits_per_byte;
     if (score.answer_nll > 0) {
-      std::fprintf(stderr, " (answers %.3f)", score.answer_nll);
+      line << " (answers " << std::setprecision(3) << score.answer_nll << ')';
     }
     csv << step_ << ',' << clock_ << ',' << mode << ',' << score.name << ',' << score.tokens << ','
         << score.bits_per_byte << ',' << score.answer_nll << '\n';
   }
-  std::fprintf(stderr, "\n");
+  if (!silent_) std::fprintf(stderr, "%s\n", line.str().c_str());
 }
 
 // checkpoint.bin: one line of JSON, then master, first and second moments and the router biases as

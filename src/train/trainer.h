@@ -30,10 +30,11 @@ class Trainer {
                                                  ParamTypes types);
 
   // Trains until the schedule ends or `limit` seconds of wall time have passed. Logs go to standard
-  // error and to log.csv and eval.csv in `out`.
+  // error, unless silence(true), and to log.csv and eval.csv in `out`.
   Result<void> run(double limit);
   // Called after each step of run() with the part of the schedule that is done.
   void watch(std::function<void(double progress)> watcher) { watcher_ = std::move(watcher); }
+  void silence(bool on) { silent_ = on; }
   bool finished() const { return progress() >= 1; }
 
   void one_step();
@@ -74,6 +75,7 @@ class Trainer {
   double log_clock_ = 0;
   int64_t log_tokens_ = 0;
   std::function<void(double)> watcher_;
+  bool silent_ = false;
 };
 
 }  // namespace fathom::train

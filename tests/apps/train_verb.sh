@@ -27,6 +27,13 @@ grep -q 'run --recipe FILE.toml' "$work/out" || fail "--help does not name the j
 expect 2 "$program" train
 grep -q '^fathom: usage: train: ' "$work/err" || fail "no job: $(cat "$work/err")"
 
+grep -q 'see fathom train --help$' "$work/err" || fail "no job: $(cat "$work/err")"
+expect 2 "$program" train frob
+grep -q '^fathom: usage: train: wanted a job, found frob; see fathom train --help$' "$work/err" ||
+  fail "unknown job: $(cat "$work/err")"
+
+expect 0 "$program" train resume --help
+grep -q 'resume --out DIR' "$work/out" || fail "--help needs the trainer: $(cat "$work/out")"
 expect 1 "$program" train run --recipe none.toml
 [ "$(wc -l <"$work/err")" = 1 ] || fail "absent: wanted one line, found: $(cat "$work/err")"
 grep -q './fathom setup --train builds it' "$work/err" || fail "absent: $(cat "$work/err")"
@@ -41,15 +48,41 @@ expect 7 "$program" train run --recipe 'a b.toml' --json --help
 [ "$(cat "$work/out")" = '<run><--recipe><a b.toml><--json><--help>' ] ||
   fail "words: $(cat "$work/out")"
 
-expect 1 "$program" train tokenizer --recipe
-grep -q '^fathom: train: --recipe: wanted a value, found none$' "$work/err" ||
-  fail "tokenizer: $(cat "$work/err")"
-expect 1 "$program" train data shards --dir "$work"
-grep -q '^fathom: train: --recipe: wanted a value, found none$' "$work/err" ||
-  fail "data: $(cat "$work/err")"
-expect 1 "$program" train data corpse
-grep -q 'wanted corpus, tokenizer or shards, found corpse' "$work/err" ||
-  fail "data: $(cat "$work/err")"
+# wrong MESSAGE words...: wrong usage is status 2 and one line.
+wrong() {
+  message=$1
+  shift
+  expect 2 "$program" train "$@"
+  [ "$(cat "$work/err")" = "fathom: usage: train $message --help" ] ||
+    fail "$*: $(cat "$work/err")"
+}
+wrong 'tokenizer: --recipe: wanted a value, found none; see fathom train tokenizer' \
+  tokenizer --recipe
+wrong 'tokenizer: --dir: wanted a value, found none; see fathom train tokenizer' \
+  tokenizer --recipe r
+wrong 'tokenizer: --vocab: wanted a whole number from 0 to 65536, found 70000; '\
+'see fathom train tokenizer' tokenizer --recipe r --dir d --vocab 70000
+wrong 'data: shards: --recipe: wanted a value, found none; see fathom train data' \
+  data shards --dir "$work"
+wrong 'data: shards: --doc-bytes: wanted a whole number from 0 to 1e+15, found 1.5; '\
+'see fathom train data' data shards --recipe r --dir d --out o --doc-bytes 1.5
+wrong 'data: corpus: wanted a flag of the job, found --out; see fathom train data' \
+  data corpus --out o
+wrong 'data: corpus: --dir: wanted it once, found it twice; see fathom train data' \
+  data corpus --dir a --dir b
+wrong 'data: wanted corpus, tokenizer or shards, found corpse; see fathom train data' data corpse
+wrong 'data: wanted corpus, tokenizer or shards, found nothing; see fathom train data' data
+for job in data 'data corpus' 'data shards' tokenizer; do
+  # shellcheck disable=SC2086 # two words
+  expect 0 "$program" train $job --help
+  grep -q 'data shards  --recipe FILE' "$work/out" || fail "$job --help: $(cat "$work/out")"
+done
+
+# A corpus that was not fetched: which script does it.
+printf 'a doc train MIT 0 package *\n' >"$work/recipe"
+expect 1 "$program" train data corpus --recipe "$work/recipe" --dir "$work/none"
+grep -q "run tools/corpus_fetch.sh $work/recipe $work/none$" "$work/err" ||
+  fail "corpus: $(cat "$work/err")"
 
 # A vocabulary from a small text, through the verb.
 mkdir -p "$work/dir/text"

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <filesystem>
+#include <regex>
 
 #include "model_copy.h"
 #include "program.h"
@@ -17,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 namespace json = boost::json;
 
+const std::string kT12 = std::string(FATHOM_SOURCE_DIR) + "/tests/golden/t12";
 const std::string kModel = std::string(FATHOM_SOURCE_DIR) + "/models/fathom-34m";
 
 json::value strictly(const Outcome& outcome) {
@@ -65,6 +67,98 @@ TEST(Output, LinesKeepWhatTheyHold) {
   EXPECT_TRUE(again.out.starts_with("{\"ids\":[65,66],\"x\":1e400,\"text\":\"")) << again.out;
 }
 
+// A folder with one short case of t12, whose tolerances stand in the model's manifest.
+class OneCase {
+ public:
+  OneCase()
+      : folder_(fs::path(testing::TempDir()) / ("fathom_case_" + std::to_string(::getpid()))) {
+    const std::string name = "decode_fp32score.safetensors";
+    fs::create_directories(folder_);
+    fs::copy_file(kT12 + "/cases/" + name, folder_ / name, fs::copy_options::overwrite_existing);
+  }
+  ~OneCase() { fs::remove_all(folder_); }
+  std::string path() const { return folder_.string(); }
+
+ private:
+  const fs::path folder_;
+};
+
+// Figures are written as people write them, whatever their size.
+TEST(Output, FiguresHaveNoCapitalExponent) {
+  const Outcome run =
+      run_program({.args = {"run", "-m", kModel, "-p", "The river", "-n", "4", "--json"}});
+  const json::value value = strictly(run);
+  EXPECT_TRUE(value.at("decode_tokens_per_s").is_double());
+  const OneCase cases;
+  const Outcome check = run_program({.args = {"check", kT12, "--cases", cases.path(), "--json"}});
+  EXPECT_TRUE(strictly(check).at("worst").at("error").is_double());
+  for (const std::string& text : {run.out, check.out}) {
+    EXPECT_FALSE(std::regex_search(text, std::regex("[0-9]E"))) << text;
+    EXPECT_EQ(std::ranges::count(text, '\n'), 1) << text;
+  }
+}
+
+// Every id has text in `text`, and all of `text` comes from the ids, also where the stop string
+// begins within an id.
+TEST(Output, IdsAreThoseOfTheTextBeforeAStopString) {
+  const auto answer = [](std::vector<std::string> more) {
+    std::vector<std::string> args = {"run", "-m", kModel, "-p", "Hello", "-n", "24", "--json"};
+    args.insert(args.end(), more.begin(), more.end());
+    return strictly(run_program({.args = args}));
+  };
+  const auto decoded = [](const json::array& ids, size_t n) {
+    std::string list;
+    for (size_t i = 0; i < n; ++i) list += (i == 0 ? "" : ",") + json::serialize(ids[i]);
+    std::string text =
+        run_program({.args = {"tokenize", "-m", kModel, "--decode", "-p", list}}).out;
+    text.pop_back();  // the newline of the verb
+    return text;
+  };
+  const json::value whole = answer({});
+  const std::string all(whole.at("text").as_string());
+  int within = 0;
+  for (size_t at = 0; at + 3 < all.size(); at += 5) {
+    const std::string stop = all.substr(at, 3);
+    SCOPED_TRACE("stop " + stop);
+    const json::value cut = answer({"--stop", stop});
+    const std::string text(cut.at("text").as_string());
+    const json::array& ids = cut.at("ids").as_array();
+    EXPECT_EQ(text, all.substr(0, all.find(stop)));
+    EXPECT_EQ(cut.at("finish_reason").as_string(), "stop");
+    EXPECT_EQ(cut.at("completion_tokens").as_int64(), static_cast<int64_t>(ids.size()));
+    const std::string given = decoded(ids, ids.size());
+    EXPECT_TRUE(given.starts_with(text)) << given;
+    within += given.size() > text.size();
+    if (ids.empty()) continue;
+    EXPECT_LT(decoded(ids, ids.size() - 1).size(), text.size());
+  }
+  EXPECT_GT(within, 0) << "no stop string began within an id";
+}
+
+TEST(Output, CheckEndsWithItsVerdictInWords) {
+  const Outcome none = run_program({.args = {"check", "-m", kModel}});
+  EXPECT_EQ(none.status, 0);
+  EXPECT_TRUE(
+      none.out.ends_with("the model is sound: a verb would load it; there are no stored "
+                         "cases to compare it with\n"))
+      << none.out;
+  const ModelCopy copy("tests/golden/t12", true);
+  const OneCase stored;
+  const Outcome cases =
+      run_program({.args = {"check", copy.path(), "--cases", stored.path(), "--progress"}});
+  EXPECT_EQ(cases.status, 0) << cases.err;
+  EXPECT_TRUE(cases.out.ends_with("it agrees with every stored case\n")) << cases.out;
+  EXPECT_NE(cases.err.find("checking ["), std::string::npos) << cases.err;
+  copy.edit_json("config.json", [](json::object& config) {
+    config.at("text_config").as_object()["n_routed_experts"] = 3;
+  });
+  const Outcome broken = run_program({.args = {"check", copy.path()}});
+  EXPECT_EQ(broken.status, 1);
+  EXPECT_TRUE(
+      std::regex_search(broken.out, std::regex("the model is not sound: [0-9]+ problems?\n$")))
+      << broken.out;
+}
+
 class HeldOut : public testing::Test {
  protected:
   HeldOut()
@@ -98,6 +192,27 @@ TEST_F(HeldOut, OneWindowHasNoInterval) {
   EXPECT_TRUE(row.at("value").is_double());
   const Outcome table = eval({"text"});
   EXPECT_NE(table.out.find("[unknown, unknown]"), std::string::npos) << table.out;
+}
+
+TEST_F(HeldOut, TheTableNamesItsColumns) {
+  write("a.txt.gz", "one line of text\nand another\n");
+  const Outcome table = eval({"text"});
+  EXPECT_EQ(table.status, 0) << table.err;
+  EXPECT_TRUE(std::regex_search(
+      table.out, std::regex("^name +value  95 % interval +n  unit\ntext/a +[0-9.]+  \\[")))
+      << table.out;
+}
+
+TEST_F(HeldOut, TextWithoutATokenToPredictIsRefused) {
+  for (const char* suite : {"text", "index"}) {
+    const std::string path = write("a.txt.gz", "a");
+    const Outcome outcome = eval({suite, "--json"});
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_EQ(outcome.err, "fathom: " + path +
+                               ": wanted text of at least 2 tokens, of which the first is not "
+                               "predicted, found 1\n");
+  }
 }
 
 TEST_F(HeldOut, TextThatIsTooShortForANeedleIsNamed) {

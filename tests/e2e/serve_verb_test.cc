@@ -23,11 +23,12 @@ TEST(ServeVerb, SaysWhereItListensAndEndsAtCtrlC) {
 
 TEST(ServeVerb, RefusesAnAddressThatIsNone) {
   const Outcome no_port = run_program({.args = {"serve", "--listen", "127.0.0.1"}});
-  EXPECT_EQ(no_port.status, 1);
-  const std::string wanted = "fathom: --listen: wanted HOST:PORT with a port of 0 to 65535, found ";
-  EXPECT_EQ(no_port.err, wanted + "127.0.0.1\n");
+  EXPECT_EQ(no_port.status, 2);
+  const std::string wanted =
+      "fathom: usage: --listen: wanted HOST:PORT with a port of 0 to 65535, found ";
+  EXPECT_EQ(no_port.err, wanted + "127.0.0.1; see fathom serve --help\n");
   const Outcome high_port = run_program({.args = {"serve", "--listen", "127.0.0.1:65536"}});
-  EXPECT_EQ(high_port.err, wanted + "127.0.0.1:65536\n");
+  EXPECT_EQ(high_port.err, wanted + "127.0.0.1:65536; see fathom serve --help\n");
   const Outcome no_host =
       run_program({.args = {"serve", "--listen", "nowhere:0", "--context", "256", "--quiet"}});
   EXPECT_EQ(no_host.status, 1);

@@ -2,6 +2,8 @@
 // program on the shipped model, in a pseudo-terminal and between pipes.
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "program.h"
 
 namespace fathom {
@@ -49,6 +51,66 @@ TEST(Terminal, ControlDLeavesTheChat) {
     return shown.ends_with("> ") ? std::string("\x04") : std::string();
   });
   EXPECT_EQ(outcome.status, 0) << outcome.out;
+}
+
+// Once is enough, at an empty prompt before and after answers.
+TEST(Terminal, OneControlDLeavesTheChatAfterAnAnswerToo) {
+  int asked = 0;
+  int left = 0;
+  const Outcome outcome = run_in_terminal(
+      {"chat", "-m", kModel, "--no-think", "-n", "3"}, [&](const std::string& shown) {
+        if (!shown.ends_with("> ")) return std::string();
+        if (asked++ == 0) return std::string("hello\n");
+        return ++left == 1 ? std::string("\x04") : std::string();
+      });
+  EXPECT_EQ(outcome.status, 0) << outcome.out;
+  EXPECT_EQ(left, 1) << outcome.out;
+  const std::string cut = "fathom: note: the answer was cut at 3 tokens (-n)";
+  EXPECT_TRUE(has(outcome.out, cut)) << outcome.out;
+}
+
+TEST(Terminal, RunSaysWhatCutAnAnswer) {
+  const auto run = [](std::vector<std::string> more) {
+    std::vector<std::string> args = {"run", "-m", kModel, "-p", "The river", "--ignore-eos"};
+    args.insert(args.end(), more.begin(), more.end());
+    const Outcome outcome = run_program({.args = args});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome.err;
+  };
+  EXPECT_EQ(run({}), "fathom: note: the answer was cut at 256 tokens (-n)\n");
+  EXPECT_EQ(run({"--quiet"}), "");
+  EXPECT_EQ(run({"-n", "9"}), "");  // as it was asked for
+  const std::string full =
+      "fathom: note: the answer was cut where the context of 16 tokens "
+      "(--context) was full\n";
+  EXPECT_EQ(run({"--context", "16"}), full);
+  EXPECT_EQ(run({"--context", "16", "-n", "100"}), full);
+  EXPECT_EQ(run({"--context", "16", "--json", "--quiet"}), "");
+}
+
+TEST(Terminal, QuietSilencesTheReasoning) {
+  std::vector<std::string> args = {"run", "-m", kModel, "--chat", "-p", "What is a river?",
+                                   "-n",  "40"};
+  const Outcome shown = run_program({.args = args});
+  EXPECT_EQ(shown.status, 0) << shown.err;
+  EXPECT_NE(shown.err, "");  // the template asks for reasoning first
+  args.push_back("--quiet");
+  const Outcome quiet = run_program({.args = args});
+  EXPECT_EQ(quiet.status, 0);
+  EXPECT_EQ(quiet.err, "");
+  EXPECT_EQ(quiet.out, shown.out);
+}
+
+TEST(Terminal, EvalSaysHowLongItTakes) {
+  const std::vector<std::string> args = {"eval",   "-m",     kModel,           "--suite", "needle",
+                                         "--sets", "go-net", "--needle-cases", "100000"};
+  bool said = false;
+  const Outcome outcome = run_in_terminal(args, [&](const std::string& shown) {
+    const bool now = has(shown, "fathom: note: eval: at most 51200000 tokens, about ");
+    return !std::exchange(said, now) && now ? std::string("\x03") : std::string();
+  });
+  EXPECT_TRUE(has(outcome.out, " minutes from now; --suite, --sets, ")) << outcome.out;
+  EXPECT_EQ(outcome.status, 128 + 2);  // the signal of ctrl-C
 }
 
 TEST(Terminal, LoadingAndPrefillShowProgress) {

@@ -30,6 +30,8 @@ void expect_usage(const Outcome& outcome, const Words& parts) {
   EXPECT_EQ(outcome.out, "");
   EXPECT_TRUE(outcome.err.starts_with("fathom: usage: ")) << outcome.err;
   EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
+  EXPECT_TRUE(std::regex_search(outcome.err, std::regex("; see fathom( [a-z]+)? --help\n$")))
+      << outcome.err;
   for (const std::string& part : parts) {
     EXPECT_NE(outcome.err.find(part), std::string::npos) << part << " in " << outcome.err;
   }
@@ -38,7 +40,13 @@ void expect_usage(const Outcome& outcome, const Words& parts) {
 void expect_all_usage(const std::vector<Use>& uses) {
   for (const Use& use : uses) {
     SCOPED_TRACE(use.args.empty() ? "no verb" : use.args[0] + " " + use.args.back());
-    expect_usage(run_program({.args = use.args}), use.parts);
+    const Outcome outcome = run_program({.args = use.args});
+    expect_usage(outcome, use.parts);
+    const bool has_verb = !use.args.empty() &&
+                          outcome.err.find("verb: wanted") == std::string::npos &&
+                          !use.args[0].starts_with("-");
+    const std::string verb = has_verb ? use.args[0] + " " : "";
+    EXPECT_TRUE(outcome.err.ends_with("; see fathom " + verb + "--help\n")) << outcome.err;
   }
 }
 
@@ -72,10 +80,79 @@ TEST(Usage, WrongFlagsAreNamed) {
       {{"synth", "-o", "x"}, {"--plan: wanted a value"}},
       {{"check", "--frob"}, {"--frob"}},
       {{"check", kT12, "-m", kT12}, {"wanted one of", "found both"}},
+      {{"inspect", "-m", kT12, kModel}, {"wanted no word more, found " + kModel}},
+      {{"inspect", kT12, kModel}, {"wanted no word more, found " + kModel}},
+      {{"inspect", kT12, "-m", kModel}, {"-m: wanted it once, found it 2 times"}},
+      {{"check", kT12, kModel}, {"wanted no word more, found " + kModel}},
+      {{"prompt", "-f", "a", "b"}, {"wanted no word more, found b"}},
+      {{"prompt", "a", "-f", "b"}, {"-f: wanted it once, found it 2 times"}},
+      {{"run", "hello"}, {"wanted no word more, found hello"}},
+      {{"chat", "hello"}, {"wanted no word more, found hello"}},
+      {{"tokenize", "hello"}, {"wanted no word more, found hello"}},
+      {{"tokenize", "--decode", "-p", "1,,2"},
+       {"-p: wanted token ids with commas", "found nothing"}},
+      {{"tokenize", "--decode", "-p", "1,x"}, {"-p: wanted token ids with commas", "found x"}},
+      {{"serve", "--listen", "8000"}, {"--listen: wanted HOST:PORT, found 8000"}},
+      {{"train"}, {"train: wanted a job, found nothing"}},
+      {{"train", "--frob"}, {"train: wanted a job, found --frob"}},
       {{"eval", "--suite", "frob"}, {"frob"}},
+      {{"eval", "--suite", "text,text"}, {"--suite: wanted each suite once, found text twice"}},
+      {{"eval", "--suite", "text", "--suite", "text"}, {"found text twice"}},
+      {{"eval", "--sets", "a,b,a"}, {"--sets: wanted each set once, found a twice"}},
+      {{"bench", "--suite", "cpu,ops,cpu"}, {"--suite: wanted each suite once, found cpu twice"}},
+      {{"bench", "--backend", "abacus"}, {"--backend: abacus not in {auto,cpu,cuda}"}},
+      {{"bench", "--batch", "0x2"}, {"--batch: wanted 1 to 4096, found 0x2"}},
       {{"bench", "--suite", "frob"}, {"frob"}},
       {{"bench", "-m", kT12, "--plan", "t12"}, {"wanted one of --", "found both"}},
   });
+}
+
+// An option that changes nothing beside the others is a slip, and is said to be one.
+TEST(Usage, FlagsWithoutEffectAreRefused) {
+  expect_all_usage({
+      {{"run", "-p", "a", "--effort", "5"}, {"wanted --effort with --chat", "found it alone"}},
+      {{"run", "--ids", "1", "--chat"}, {"wanted one of --", "found both"}},
+      {{"run", "--ids", "1", "--stop", "a"}, {"wanted one of --", "found both"}},
+      {{"run", "-p", "a", "--quiet", "--progress"}, {"wanted one of --", "found both"}},
+      {{"chat", "--json"}, {"found --json"}},
+      {{"serve", "--json"}, {"found --json"}},
+      {{"tokenize", "--decode", "--plain"}, {"wanted one of --", "found both"}},
+      {{"prompt", "--tools"}, {"wanted --tools with --parse"}},
+      {{"prompt", "--no-think"}, {"wanted --no-think with --parse"}},
+      {{"prompt", "--parse", "-m", kModel}, {"wanted one of --", "found both"}},
+      {{"check", kT12, "--context", "9"}, {"found --context"}},
+      {{"check", kT12, "--mode", "exact"}, {"found --mode"}},
+      {{"eval", "--mode", "deploy"}, {"found --mode"}},
+      {{"eval", "--suite", "text", "--seed", "1"}, {"--seed: wanted it with --suite needle"}},
+      {{"eval", "--suite", "index", "--needle-cases", "1"}, {"--needle-cases: wanted it with"}},
+      {{"eval", "--suite", "needle", "--tokens", "9"}, {"--tokens: wanted it with --suite text"}},
+      {{"bench", "--suite", "cpu", "--context", "9"}, {"--context: wanted it with --suite decode"}},
+      {{"bench", "--suite", "prefill", "--steps", "9"}, {"--steps: wanted it with --suite decode"}},
+      {{"bench", "--suite", "cpu,ops", "-m", kT12}, {"--model: wanted it with --suite decode"}},
+      {{"bench", "-m", kT12, "--proxy-dir", "x"}, {"wanted one of --", "found both"}},
+      {{"bench", "--invented"}, {"--invented: wanted --suite without prefill"}},
+      {{"bench", "--numerics", "fast"}, {"--numerics: wanted fast with --backend cuda"}},
+  });
+}
+
+// Choosing among tokens at temperature 0 is no slip of a script that goes through temperatures.
+TEST(Usage, SamplingWithoutTemperatureIsNoted) {
+  const Words run = {"run", "-m", kT12, "--ids", "1", "-n", "1", "--top-p", "0.5"};
+  const Outcome noted = run_program({.args = run});
+  EXPECT_EQ(noted.status, 0);
+  EXPECT_EQ(noted.err, "fathom: note: --top-p: has no effect at temperature 0\n");
+  for (const Words& more : {Words{"--quiet"}, Words{"--temperature", "1"}}) {
+    Words args = run;
+    args.insert(args.end(), more.begin(), more.end());
+    EXPECT_EQ(run_program({.args = args}).err, "");
+  }
+}
+
+TEST(Usage, HelpNamesTheWordsOfTheScript) {
+  const Outcome help = run_program({.args = {"--help"}});
+  EXPECT_EQ(help.status, 0);
+  EXPECT_NE(help.out.find("setup [--cuda] [--train]"), std::string::npos) << help.out;
+  EXPECT_NE(help.out.find("test [--all]"), std::string::npos) << help.out;
 }
 
 // Only decimal digits are a number: other notations and slips are never read as something else.
@@ -285,6 +362,21 @@ TEST_F(ConfigFileTest, ItGivesWhatTheCommandLineDoesNot) {
   const Outcome model = with("plan=\"released\"\n", {"inspect", "-m", kT12, "--json"});
   EXPECT_NE(model.out.find("\"parameters\":3986200,"), std::string::npos) << model.out;
   expect_usage(with("prompt=\"x\"\nids=\"1\"\n", run), {"wanted one of --", "found both"});
+}
+
+// A file serves many uses: what has no effect in this one is passed over. On the command line it is
+// wrong usage, and what it needs may stand in the file.
+TEST_F(ConfigFileTest, WhatHasNoEffectIsPassedOver) {
+  const Words run = {"run", "-m", kModel, "-p", "a", "-n", "1"};
+  EXPECT_EQ(with("effort=5\n", run).status, 0);
+  Words effort = run;
+  effort.insert(effort.end(), {"--effort", "5"});
+  EXPECT_EQ(with("chat=true\n", effort).status, 0);
+  expect_usage(with("threads=1\n", effort), {"wanted --effort with --chat"});
+  EXPECT_EQ(with("[eval]\nneedle-cases=1\n",
+                 {"eval", "-m", kModel, "--suite", "text", "--sets", "go-net", "--tokens", "9"})
+                .status,
+            0);
 }
 
 TEST_F(ConfigFileTest, ItGivesRequiredFlagsAndPositions) {

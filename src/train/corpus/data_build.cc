@@ -52,9 +52,9 @@ class Builder {
 
   // Writes a shard; its tokens are kept for the index's sizes only.
   Result<void> finish(Shard shard) {
+    const auto n_tokens = static_cast<double>(std::max<size_t>(1, shard.ids.size()));
     std::fprintf(stderr, "%s: %zu tokens, %.3f bytes a token\n", shard.name.c_str(),
-                 shard.ids.size(),
-                 static_cast<double>(shard.bytes) / static_cast<double>(shard.ids.size()));
+                 shard.ids.size(), static_cast<double>(shard.bytes) / n_tokens);
     FATHOM_RETURN_IF_ERROR(write_shard(options_.out_dir, shard));
     done_.push_back(std::move(shard));
     return {};

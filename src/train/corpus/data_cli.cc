@@ -1,11 +1,12 @@
 #include "train/corpus/data_cli.h"
 
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
-#include <map>
+#include <functional>
+#include <string_view>
 
 #include "base/file.h"
+#include "base/flags.h"
 #include "train/corpus/bpe_trainer.h"
 #include "train/corpus/data_corpus.h"
 #include "train/corpus/data_shards.h"
@@ -14,33 +15,33 @@
 namespace fathom::train {
 namespace {
 
-using Flags = std::map<std::string, std::string>;
+constexpr const char* kUsage =
+    "usage: fathom train JOB --NAME VALUE ...\n"
+    "  data corpus  --recipe FILE --dir DIR     text of the packages below DIR/pkg, which\n"
+    "               tools/corpus_fetch.sh RECIPE DIR fetches; writes DIR/text and "
+    "DIR/manifest.json\n"
+    "  tokenizer    --recipe FILE --dir DIR [--vocab N]\n"
+    "               a byte-level BPE vocabulary from that text: DIR/tokenizer.json\n"
+    "  data shards  --recipe FILE --dir DIR --out DIR [--doc-bytes N] [--code-bytes N]\n"
+    "               [--recall-tokens N] [--dialogue-tokens N]\n"
+    "               token streams and index.json for `fathom train run`; bytes 0: all\n"
+    "tools/corpus_build.sh does all of it with the shipped recipe, tools/corpus_recipe.txt.\n";
 
-Result<std::string> wanted(const Flags& flags, const std::string& name) {
-  const auto found = flags.find(name);
-  if (found == flags.end()) return invalid("--" + name + ": wanted a value, found none");
-  return found->second;
+Error without_corpus(const std::string& path, const std::string& recipe, const std::string& dir) {
+  return not_found(path + ": wanted what tools/corpus_fetch.sh fetches, found none; run " +
+                   "tools/corpus_fetch.sh " + recipe + " " + dir);
 }
 
-Result<int64_t> number_flag(const Flags& flags, const std::string& name, int64_t otherwise) {
-  const auto found = flags.find(name);
-  if (found == flags.end()) return otherwise;
-  const std::string& text = found->second;
-  int64_t value = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (code != std::errc() || end != text.data() + text.size() || value < 0) {
-    return invalid("--" + name + ": wanted a whole number, found " +
-                   (text.empty() ? "none" : text));
-  }
-  return value;
-}
-
-Result<void> corpus_job(const Flags& flags) {
-  FATHOM_ASSIGN_OR_RETURN(const std::string recipe_path, wanted(flags, "recipe"));
-  FATHOM_ASSIGN_OR_RETURN(const std::string dir, wanted(flags, "dir"));
+Result<void> corpus_job(const JobFlags& flags) {
+  const std::string recipe_path = flags.text("recipe");
+  const std::string dir = flags.text("dir");
   FATHOM_ASSIGN_OR_RETURN(const std::string recipe_text, read_file(recipe_path));
   FATHOM_ASSIGN_OR_RETURN(const std::vector<SourceSpec> recipe, parse_recipe(recipe_text));
-  FATHOM_ASSIGN_OR_RETURN(const std::string table, read_file(dir + "/packages.tsv"));
+  const std::string packages_path = dir + "/packages.tsv";
+  if (!std::filesystem::exists(packages_path)) {
+    return without_corpus(packages_path, recipe_path, dir);
+  }
+  FATHOM_ASSIGN_OR_RETURN(const std::string table, read_file(packages_path));
   FATHOM_ASSIGN_OR_RETURN(const auto packages, parse_package_table(table));
   FATHOM_ASSIGN_OR_RETURN(const std::vector<SourceText> sources,
                           build_corpus(recipe, dir + "/pkg"));
@@ -76,21 +77,16 @@ Result<void> for_each_sampled(const std::vector<SourceSpec>& recipe, const std::
   return {};
 }
 
-Result<void> tokenizer_job(const Flags& flags) {
-  FATHOM_ASSIGN_OR_RETURN(const std::string recipe_path, wanted(flags, "recipe"));
-  FATHOM_ASSIGN_OR_RETURN(const std::string dir, wanted(flags, "dir"));
+Result<void> tokenizer_job(const JobFlags& flags) {
+  const std::string recipe_path = flags.text("recipe");
+  const std::string dir = flags.text("dir");
   FATHOM_ASSIGN_OR_RETURN(const std::string recipe_text, read_file(recipe_path));
   FATHOM_ASSIGN_OR_RETURN(const std::vector<SourceSpec> recipe, parse_recipe(recipe_text));
   BpeOptions options;
   options.patterns = small_model_patterns();
   options.head_tokens = small_model_head_tokens();
   options.tail_tokens = small_model_tail_tokens();
-  FATHOM_ASSIGN_OR_RETURN(const int64_t vocab_size,
-                          number_flag(flags, "vocab", options.vocab_size));
-  if (vocab_size > 65'536) {
-    return invalid("--vocab: wanted at most 65536, found " + std::to_string(vocab_size));
-  }
-  options.vocab_size = static_cast<int>(vocab_size);
+  options.vocab_size = static_cast<int>(flags.count("vocab", options.vocab_size));
   FATHOM_ASSIGN_OR_RETURN(BpeTrainer trainer, BpeTrainer::create(std::move(options)));
   int64_t bytes = 0;
   FATHOM_RETURN_IF_ERROR(for_each_sampled(recipe, dir, [&](const std::string& text) {
@@ -111,38 +107,71 @@ Result<void> tokenizer_job(const Flags& flags) {
   return {};
 }
 
-Result<void> shards_job(const Flags& flags) {
-  FATHOM_ASSIGN_OR_RETURN(const std::string recipe_path, wanted(flags, "recipe"));
+Result<void> shards_job(const JobFlags& flags) {
+  const std::string recipe_path = flags.text("recipe");
   FATHOM_ASSIGN_OR_RETURN(const std::string recipe_text, read_file(recipe_path));
   FATHOM_ASSIGN_OR_RETURN(const std::vector<SourceSpec> recipe, parse_recipe(recipe_text));
   ShardOptions options;
-  FATHOM_ASSIGN_OR_RETURN(options.corpus_dir, wanted(flags, "dir"));
-  FATHOM_ASSIGN_OR_RETURN(options.out_dir, wanted(flags, "out"));
-  FATHOM_ASSIGN_OR_RETURN(options.doc_bytes, number_flag(flags, "doc-bytes", 0));
-  FATHOM_ASSIGN_OR_RETURN(options.code_bytes, number_flag(flags, "code-bytes", 0));
-  FATHOM_ASSIGN_OR_RETURN(options.recall_tokens,
-                          number_flag(flags, "recall-tokens", options.recall_tokens));
-  FATHOM_ASSIGN_OR_RETURN(options.dialogue_tokens,
-                          number_flag(flags, "dialogue-tokens", options.dialogue_tokens));
+  options.corpus_dir = flags.text("dir");
+  options.out_dir = flags.text("out");
+  options.doc_bytes = flags.count("doc-bytes", 0);
+  options.code_bytes = flags.count("code-bytes", 0);
+  options.recall_tokens = flags.count("recall-tokens", options.recall_tokens);
+  options.dialogue_tokens = flags.count("dialogue-tokens", options.dialogue_tokens);
   FATHOM_ASSIGN_OR_RETURN(const std::string index, build_shards(recipe, options));
   std::fputs(index.c_str(), stdout);
   return {};
 }
 
+struct Job {
+  const char* name;
+  const char* command;  // for messages
+  std::vector<FlagRule> flags;
+  std::function<Result<void>(const JobFlags&)> work;
+};
+
+FlagRule path_flag(const char* name) { return {.name = name, .required = true}; }
+FlagRule count_flag(const char* name, double high = 1e15) {
+  return {.name = name, .kind = FlagKind::kCount, .high = high};
+}
+
+std::vector<Job> all_jobs() {
+  const FlagRule recipe = path_flag("recipe");
+  const FlagRule dir = path_flag("dir");
+  return {
+      {"corpus", "train data", {recipe, dir}, corpus_job},
+      {"tokenizer", "train tokenizer", {recipe, dir, count_flag("vocab", 65536)}, tokenizer_job},
+      {"shards",
+       "train data",
+       {recipe, dir, path_flag("out"), count_flag("doc-bytes"), count_flag("code-bytes"),
+        count_flag("recall-tokens"), count_flag("dialogue-tokens")},
+       shards_job}};
+}
+
+int wrong_usage(const std::string& command, const std::string& message) {
+  std::fputs(usage_line(command, message).c_str(), stderr);
+  return kWrongUsage;
+}
+
 }  // namespace
 
-Result<void> run_data_job(const std::vector<std::string>& args) {
-  if (args.empty()) return invalid("data: wanted corpus, tokenizer or shards, found nothing");
-  Flags flags;
-  for (size_t i = 1; i < args.size(); i += 2) {
-    if (args[i].rfind("--", 0) != 0) return invalid("data: wanted --NAME VALUE, found " + args[i]);
-    if (i + 1 == args.size()) return invalid(args[i] + ": wanted a value, found none");
-    flags[args[i].substr(2)] = args[i + 1];
+int run_data_job(const std::vector<std::string>& args) {
+  const std::string name = args.empty() ? "nothing" : args.front();
+  if (name == "--help" || name == "-h") return std::fputs(kUsage, stdout), 0;
+  for (const Job& job : all_jobs()) {
+    if (job.name != name) continue;
+    const auto flags = JobFlags::read({args.begin() + 1, args.end()}, job.flags);
+    const bool named = std::string_view(job.command).ends_with(name);
+    if (!flags) {
+      return wrong_usage(job.command, (named ? "" : name + ": ") + flags.error().message);
+    }
+    if (flags->has("help")) return std::fputs(kUsage, stdout), 0;
+    const Result<void> done = job.work(*flags);
+    if (done) return 0;
+    std::fprintf(stderr, "fathom: train: %s: %s\n", name.c_str(), done.error().message.c_str());
+    return 1;
   }
-  if (args[0] == "corpus") return corpus_job(flags);
-  if (args[0] == "tokenizer") return tokenizer_job(flags);
-  if (args[0] == "shards") return shards_job(flags);
-  return invalid("data: wanted corpus, tokenizer or shards, found " + args[0]);
+  return wrong_usage("train data", "wanted corpus, tokenizer or shards, found " + name);
 }
 
 }  // namespace fathom::train
