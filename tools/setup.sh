@@ -8,6 +8,13 @@ setup() {
     case $word in
       --cuda) cuda=1 ;;
       --train) train=1 ;;
+      --help | -h)
+        printf '%s\n' 'usage: ./fathom setup [--cuda] [--train]' \
+          'Installs the packages that are missing and builds build/release/fathom.' \
+          '  --cuda    fails where the CUDA backend cannot be built, and says why' \
+          '  --train   builds the trainer, fathom-train, too; fetches libtorch where there is none'
+        return
+        ;;
       *)
         say "setup: unknown option: wanted --cuda or --train, found $word"
         exit 2

@@ -12,6 +12,13 @@ run_tests() {
   case "$*" in
     '') all= ;;
     --all) all=1 ;;
+    --help | -h)
+      printf '%s\n' 'usage: ./fathom test [--all]' \
+        'Builds and runs every test that needs no libtorch and no GPU.' \
+        '  --all   adds sanitizers, static checks, the fuzz corpora, comparisons with published' \
+        "          packages and the trainer's tests"
+      return
+      ;;
     *)
       say "test: wanted nothing or --all, found $*"
       exit 2
