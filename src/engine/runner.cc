@@ -222,7 +222,7 @@ Tensor Runner::compute(std::span<const StepItem> items) {
   for (size_t i = 0; i < items.size(); ++i) {
     Sequence& sequence = *items[i].sequence;
     const int64_t first = step.rows().first_row(static_cast<int64_t>(i));
-    if (!in_place && keeps_tails(model_, options_)) {
+    if (keeps_tails(model_, options_)) {
       keep_tail(sequence, sequence.length, boundary.rows(first, first + items[i].n_rows));
     }
     sequence.replayed +=
@@ -328,19 +328,38 @@ void Runner::rewind(Sequence& sequence, int64_t position, RestoreGrade grade) {
   restart(sequence, position, grade);
 }
 
-// Windows up to `position` are gone: rows before it become pending again.
-void Runner::restart(Sequence& sequence, int64_t position, RestoreGrade grade) {
+int64_t Runner::replay_rows(RestoreGrade grade) const {
+  if (grade == RestoreGrade::kBounded) return window();
   // Each layer's window makes one more window of rows inexact. In the deploy schedule the encoder
   // must be exact one window earlier, where the decoder's rows of the next token begin.
   const int64_t n_windows = options_.schedule == Schedule::kExact
                                 ? model_.config().text_config.num_hidden_layers
                                 : model_.plan().n_encoder_layers + (model_.has_decoder() ? 1 : 0);
-  const int64_t halo = grade == RestoreGrade::kBounded ? window() : n_windows * (window() - 1);
-  const int64_t start = std::max<int64_t>(0, position - halo);
+  return n_windows * (window() - 1);
+}
+
+// Windows up to `position` are gone: rows before it become pending again.
+void Runner::restart(Sequence& sequence, int64_t position, RestoreGrade grade) {
+  const int64_t start = std::max<int64_t>(0, position - replay_rows(grade));
   sequence.length = start;
   sequence.encoder_low = start;
   sequence.decoder_length = start;
   sequence.decoder_low = start;
+  sequence.tail_low = start;
+}
+
+bool Runner::can_branch(const Sequence& sequence) const {
+  const bool current = sequence.length == sequence.entries_end;
+  if (!keeps_tails(model_, options_)) return current;
+  return current && sequence.tail_low <= std::max<int64_t>(0, sequence.length + 1 - window());
+}
+
+void Runner::branch(Sequence& sequence) {
+  FATHOM_CHECK(can_branch(sequence));
+  if (!keeps_tails(model_, options_)) return;
+  // The decoder sees the last window of a prompt alone, wherever an earlier prompt ended.
+  sequence.decoder_length = std::max<int64_t>(0, sequence.length - window());
+  sequence.decoder_low = sequence.decoder_length;
 }
 
 }  // namespace fathom

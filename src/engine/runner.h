@@ -101,6 +101,16 @@ class Runner {
   // that this marks pending again.
   void rewind(Sequence& sequence, int64_t position, RestoreGrade grade);
 
+  // Rows below a position that rewind() makes pending again, at most.
+  int64_t replay_rows(RestoreGrade grade) const;
+
+  // Whether its state is that of its first `length` tokens, so that a prompt with those in front
+  // can be computed from there: no rows are being replayed, and the boundary rows are there that
+  // its decoder begins with.
+  bool can_branch(const Sequence& sequence) const;
+  // Makes a sequence that can_branch() one whose prompt has not ended yet.
+  void branch(Sequence& sequence);
+
   // All that a sequence is, as bytes: tokens and positions, its blocks, its windows and remainders
   // and the boundary rows that its decoder has not seen, then a SHA-256 of all that. A function of
   // the sequence alone: neither where it lies in the pools nor what lay there before shows. The

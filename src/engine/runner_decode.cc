@@ -192,6 +192,7 @@ Result<std::vector<int32_t>> Runner::run_recorded(std::span<Sequence* const> seq
     s.length += n_steps;
     s.entries_end = s.length;
     s.decoder_length = s.length;
+    s.tail_low = s.length;  // a recorded step keeps no boundary rows
     recorded_.lengths[static_cast<size_t>(i)] = s.length;
     recorded_.pending[static_cast<size_t>(i)] = s.tokens.back();
   }

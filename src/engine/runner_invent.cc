@@ -82,6 +82,7 @@ Result<Sequence> Runner::invent(int64_t length, uint64_t seed) {
        windows_.base() + static_cast<int64_t>(sequence.slot) * windows_.slot_bytes(),
        windows_.slot_bytes());
   sequence.length = sequence.entries_end = sequence.decoder_length = length;
+  sequence.tail_low = length;
   return sequence;
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "saved bytes are little-endian");
 
-constexpr char kMagic[8] = {'F', 'A', 'T', 'H', 'S', 'E', 'Q', '1'};
+constexpr char kMagic[8] = {'F', 'A', 'T', 'H', 'S', 'E', 'Q', '2'};
 constexpr int64_t kTokensMax = int64_t{1} << 40;  // keeps every size below inside 64 bits
 
 struct SavedHeader {
@@ -24,8 +24,8 @@ struct SavedHeader {
   int64_t tail_bytes = 0;
   SequencePositions at;
 };
-static_assert(sizeof(SavedHeader) == 8 + 32 + 9 * 8, "no padding: the bytes are hashed");
-static_assert(sizeof(SequencePositions) == 6 * 8, "another layout wants another magic");
+static_assert(sizeof(SavedHeader) == 8 + 32 + 10 * 8, "no padding: the bytes are hashed");
+static_assert(sizeof(SequencePositions) == 7 * 8, "another layout wants another magic");
 
 // Fills bytes from the front.
 class ByteWriter {
@@ -79,8 +79,8 @@ bool possible(const SavedHeader& h) {
   return 0 <= h.n_tokens && h.n_tokens <= kTokensMax && 0 <= at.length &&
          at.length <= at.entries_end && at.entries_end <= h.n_tokens && 0 <= at.decoder_length &&
          at.decoder_length <= at.length && 0 <= at.encoder_low && at.encoder_low <= at.length &&
-         0 <= at.decoder_low && at.decoder_low <= at.decoder_length && at.replayed >= 0 &&
-         (h.has_image == 0 || h.has_image == 1);
+         0 <= at.decoder_low && at.decoder_low <= at.decoder_length && 0 <= at.tail_low &&
+         at.tail_low <= at.length && at.replayed >= 0 && (h.has_image == 0 || h.has_image == 1);
 }
 
 void blank(std::byte* data, int64_t row, int64_t row_bytes) {
@@ -170,7 +170,7 @@ Result<Sequence> Runner::restore(std::span<const std::byte> bytes, const std::st
   ByteReader reader(bytes);
   reader.take(&header, sizeof(header));
   if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0) {
-    return invalid(where + ": saved sequence: wanted a file that begins FATHSEQ1, found another");
+    return invalid(where + ": saved sequence: wanted a file that begins FATHSEQ2, found another");
   }
   Sha256Digest digest;
   const std::span<const std::byte> content = bytes.first(bytes.size() - sizeof(digest));

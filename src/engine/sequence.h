@@ -6,6 +6,8 @@
 //   entries of positions [0, entries_end) lie in `blocks`;
 //   encoder windows hold positions [max(encoder_low, length - W), length);
 //   decoder windows hold positions [max(decoder_low, decoder_length - W), decoder_length);
+//   where there is a tail, it holds positions [max(tail_low, length - W), length), among them those
+//   of the last W that the decoder has not seen;
 //   length <= tokens.size(); decoder_length <= length.
 // After a rewind, positions [length, entries_end) are replayed: their windows are rebuilt, their
 // entries are not written again.
@@ -25,6 +27,7 @@ struct SequencePositions {
   int64_t entries_end = 0;     // positions whose entries exist
   int64_t encoder_low = 0;
   int64_t decoder_low = 0;
+  int64_t tail_low = 0;
   int64_t replayed = 0;  // rows that were computed a second time, for usage figures
 };
 
@@ -34,7 +37,7 @@ struct Sequence : SequencePositions {
   std::vector<BlockId> blocks;
   WindowId slot = {};
 
-  // Boundary rows of the last positions that the decoder has not seen: position p is row p mod W.
+  // Boundary rows, position p in row p mod W. Empty where no decoder sees less than all rows.
   Buffer tail;
 
   SequencePositions& positions() { return *this; }
