@@ -41,6 +41,29 @@ class Framed {
   Sha256 hash_;
 };
 
+struct KeyParts {
+  const BlockKey& parent;
+  StateGrade grade;
+  std::span<const int32_t> ids;
+  int64_t first_position;
+  std::span<const ImageSpan> images;
+};
+
+BlockKey chained(const char* purpose, const KeyParts& parts) {
+  Framed hash(purpose);
+  hash.digest(parts.parent.digest);
+  hash.number(static_cast<int64_t>(parts.grade));
+  hash.ids(parts.ids);
+  for (const ImageSpan& image : parts.images) {
+    if (image.begin >= parts.first_position + static_cast<int64_t>(parts.ids.size())) continue;
+    if (image.begin + image.n_tokens <= parts.first_position) continue;
+    hash.number(image.begin - parts.first_position);
+    hash.number(image.n_tokens);
+    hash.digest(image.digest);
+  }
+  return hash.finish();
+}
+
 }  // namespace
 
 BlockKey root_key(const KeyRoot& root) {
@@ -55,18 +78,13 @@ BlockKey root_key(const KeyRoot& root) {
 BlockKey next_key(const BlockKey& parent, StateGrade grade, std::span<const int32_t> ids,
                   int64_t first_position, std::span<const ImageSpan> images) {
   FATHOM_CHECK(ids.size() == static_cast<size_t>(kBlockTokens));
-  Framed hash("fathom prefix block 1");
-  hash.digest(parent.digest);
-  hash.number(static_cast<int64_t>(grade));
-  hash.ids(ids);
-  for (const ImageSpan& image : images) {
-    if (image.begin >= first_position + kBlockTokens) continue;
-    if (image.begin + image.n_tokens <= first_position) continue;
-    hash.number(image.begin - first_position);
-    hash.number(image.n_tokens);
-    hash.digest(image.digest);
-  }
-  return hash.finish();
+  return chained("fathom prefix block 1", {parent, grade, ids, first_position, images});
+}
+
+BlockKey state_key(const BlockKey& parent, StateGrade grade, std::span<const int32_t> ids,
+                   int64_t first_position, std::span<const ImageSpan> images) {
+  FATHOM_CHECK(ids.size() < static_cast<size_t>(kBlockTokens));
+  return chained("fathom session state 1", {parent, grade, ids, first_position, images});
 }
 
 void KeyChain::extend(std::span<const int32_t> tokens, std::span<const ImageSpan> images) {

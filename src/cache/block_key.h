@@ -5,6 +5,7 @@
 //
 //   root   = H(weights, spec, encoder version, tenant salt)
 //   key    = H(parent key, grade, 64 token ids, images of the block)
+//   state  = H(parent key, grade, 0 to 63 token ids, images of them), under another purpose
 //
 // Every part is framed by its length. State that was computed after a bounded replay is named under
 // a branch that carries the grade of its first block: an exact chain never contains such a key.
@@ -58,6 +59,12 @@ BlockKey root_key(const KeyRoot& root);
 // `grade` is kBounded for the first block of a bounded branch alone.
 BlockKey next_key(const BlockKey& parent, StateGrade grade, std::span<const int32_t> ids,
                   int64_t first_position, std::span<const ImageSpan> images);
+
+// The key of the state at a position inside a block or at its edge: of the full blocks before it by
+// their last key `parent` (the root where there is none), and of the `ids` behind them, fewer than
+// kBlockTokens, at positions [first_position, ...). `grade` is that of the state.
+BlockKey state_key(const BlockKey& parent, StateGrade grade, std::span<const int32_t> ids,
+                   int64_t first_position, std::span<const ImageSpan> images);
 
 // The keys of one sequence's full blocks, grown as its tokens grow.
 class KeyChain {
