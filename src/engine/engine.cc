@@ -35,7 +35,8 @@ Engine::Engine(Executor& executor, const EngineOptions& options)
       limits_(executor.limits()),
       scheduler_(completed(options.scheduler, limits_)),
       mailbox_(options.mailbox),
-      cache_(executor.blocks(), executor.memory(), options.block_cost) {}
+      cache_(executor.blocks(), executor.memory(), options.block_cost),
+      sessions_(options.sessions) {}
 
 Engine::~Engine() {
   for (const auto& [id, task] : tasks_) release(*task);
@@ -103,6 +104,8 @@ int64_t Engine::steady(int64_t now_us) {
 
 bool Engine::tick(int64_t clock_us, int64_t wait_us) {
   const int64_t now_us = steady(clock_us);
+  now_us_ = now_us;
+  sessions_.expire(now_us);
   take_in(now_us, live_.empty() ? wait_us : 0);
   end_late(now_us);
   admit(now_us);
@@ -173,6 +176,7 @@ void Engine::end_request(RequestId id, EndReason reason) {
 // Ends the task and the choices that would have been forked from it. Destroys it.
 void Engine::finish(EngineTask& task, EndReason reason, const std::string& error) {
   LiveRequest& live = *task.live;
+  if (reason != EndReason::kError) keep(task);
   release(task);
   task.usage.prompt_tokens = live.prompt_tokens();
   task.usage.answered_tokens = static_cast<int64_t>(task.answer.size());
@@ -221,6 +225,8 @@ EngineLoad Engine::load() const {
   }
   load.n_slots = limits_.n_sequences - executor_.windows().n_free();
   load.n_pinned_blocks = executor_.blocks().n_blocks() - cache_.available();
+  load.n_sessions = sessions_.n_entries();
+  load.session_bytes = sessions_.bytes();
   return load;
 }
 
@@ -238,6 +244,7 @@ void Engine::check() const {
     needed += needed_blocks(*task);
   }
   cache_.check(leases);
+  sessions_.check();
   FATHOM_CHECK(needed <= cache_.available());
   FATHOM_CHECK(n_running == limits_.n_sequences - executor_.windows().n_free());
 }

@@ -22,6 +22,7 @@ struct EngineOptions {
   SchedulerLimits scheduler;  // max_rows and end_rows are the executor's
   KeyRoot key_root;           // without the tenant's salt
   BlockCost block_cost;
+  SessionLimits sessions;   // of state that outlives its request
   int64_t max_unsent = 64;  // tokens of a choice that the outbox had no room for, before it waits
   // Time in microseconds, to measure steps by; null: steps are bounded by rows alone.
   std::function<int64_t()> clock_us;
@@ -37,7 +38,7 @@ struct EngineCounters {
   int64_t finished[6] = {};  // choices, by EndReason
 };
 
-// What is held at this moment; all zero once nothing is live.
+// What is held at this moment; all zero once nothing is live, but for the last part.
 struct EngineLoad {
   int64_t n_waiting = 0;
   int64_t n_parked = 0;
@@ -45,6 +46,9 @@ struct EngineLoad {
   int64_t n_live = 0;
   int64_t n_slots = 0;
   int64_t n_pinned_blocks = 0;  // neither free nor idle in the cache
+  // Kept for requests to come, whether or not anything is live.
+  int64_t n_sessions = 0;
+  int64_t session_bytes = 0;
 };
 
 class Engine {
@@ -72,6 +76,7 @@ class Engine {
   EngineLoad load() const;
   const EngineCounters& counters() const { return counters_; }
   const PrefixCache& cache() const { return cache_; }
+  const SessionCache& sessions() const { return sessions_; }
   const Mailbox& mailbox() const { return mailbox_; }
   // Stops the program where blocks or slots are not accounted for. For tests.
   void check() const;
@@ -110,6 +115,12 @@ class Engine {
   void drop(EngineTask& task);
   void release(EngineTask& task);
 
+  // engine_session.cc
+  int64_t prompt_point(const EngineTask& task) const;
+  void keep(EngineTask& task);
+  std::optional<SessionCache::Found> find_session(const EngineTask& task) const;
+  int64_t start_from(EngineTask& task, const SessionCache::Found& found);
+
   // engine_step.cc
   void step(int64_t now_us);
   void feed(EngineTask& task);
@@ -119,6 +130,7 @@ class Engine {
   void settle_draws(EngineTask& task, std::span<const SampledToken> tokens, int64_t now_us);
   void push_token(EngineTask& task, const SampledToken& token);
   void fork(EngineTask& leader, const SampledToken& token, int64_t now_us);
+  void drop_running();
   void settle_failure(std::span<EngineTask* const> tasks, const Error& error);
   void measure(int64_t step_us, int64_t n_rows);
   bool draws(const EngineTask& task, int64_t n_rows) const;
@@ -129,13 +141,16 @@ class Engine {
   SchedulerLimits scheduler_;
   Mailbox mailbox_;
   PrefixCache cache_;
+  SessionCache sessions_;
   std::map<RequestId, std::unique_ptr<LiveRequest>> live_;
   Tasks tasks_;
   std::map<TenantId, Tenant> tenants_;
   std::deque<std::pair<LiveRequest*, Output>> ended_;  // last outputs that wait for room
   uint64_t last_task_ = 0;
   double row_us_ = 0;
-  int64_t last_now_us_ = 0;  // as tick() was told
+  int64_t now_us_ = 0;          // of this tick
+  bool copies_failed_ = false;  // between steps
+  int64_t last_now_us_ = 0;     // as tick() was told
   int64_t clock_shift_us_ = 0;
   EngineCounters counters_;
 };

@@ -57,6 +57,11 @@ TaskView Engine::view_of(EngineTask& task) {
   const Sequence& sequence = task.sequence;
   const bool reader_waits = static_cast<int64_t>(task.unsent.size()) >= options_.max_unsent;
   view.pending_rows = reader_waits ? 0 : sequence.pending();
+  // A step ends where the prompt is kept.
+  const int64_t point = prompt_point(task);
+  if (sequence.length < point) {
+    view.pending_rows = std::min(view.pending_rows, point - sequence.length);
+  }
   view.unseen_rows = sequence.length - sequence.decoder_length;
   view.decoding = sequence.pending() == 1 && !task.answer.empty();
   return view;
@@ -118,15 +123,18 @@ void Engine::start(EngineTask& task, int64_t now_us) {
   task.phase = TaskPhase::kRunning;
   task.since_us = now_us;
   task.last_step = counters_.n_steps;
-  const auto n_hit = static_cast<size_t>(task.lease.n_blocks() * kBlockTokens);
+  auto n_hit = static_cast<size_t>(task.lease.n_blocks() * kBlockTokens);
   const std::span<const int32_t> prompt(request.prompt);
-  task.exact = !task.keys.is_branched_below(task.lease.n_blocks());
-  if (n_hit > 0) {
+  task.exact = !task.keys.is_branched_below(task.lease.n_shared());
+  if (const auto found = find_session(task)) {
+    task.exact = task.exact && found->grade == StateGrade::kExact;
+    n_hit = static_cast<size_t>(start_from(task, *found));
+  } else if (n_hit > 0) {
     const bool windows_exact =
         executor_.restore(task.sequence, prompt.first(n_hit), task.lease.blocks, request.restore);
     task.exact = task.exact && windows_exact;
   }
-  if (!task.exact) task.keys.branch_once(task.lease.n_blocks());
+  if (!task.exact) task.keys.branch_once(task.lease.n_shared());
   FATHOM_CHECK(task.exact || request.restore == RestoreGrade::kBounded);
   const std::span<const uint8_t> image(task.live->image);
   const Result<void> appended = executor_.append(task.sequence, prompt.subspan(n_hit),
@@ -149,6 +157,10 @@ void Engine::resume(EngineTask& task, int64_t now_us) {
 
 void Engine::park(EngineTask& task) {
   task.windows = read_slot(executor_, task.sequence);
+  if (!executor_.memory().sync()) {
+    copies_failed_ = true;
+    return drop(task);
+  }
   executor_.release_slot(task.sequence);
   task.phase = TaskPhase::kParked;
   ++task.usage.n_parked;
@@ -171,6 +183,7 @@ void Engine::release(EngineTask& task) {
   task.windows = {};
   cache_.release(task.lease);
   task.keys.reset();
+  task.session.reset();
   task.phase = TaskPhase::kWaiting;
 }
 

@@ -1,6 +1,7 @@
 // One step: rows in, tokens out, and what follows from them.
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/engine.h"
 
@@ -40,6 +41,8 @@ ExecutorItem Engine::prepare(EngineTask& task, int64_t n_rows) {
 }
 
 void Engine::step(int64_t now_us) {
+  const bool copied = executor_.memory().sync().has_value();
+  if (std::exchange(copies_failed_, false) || !copied) drop_running();
   const StepPlan plan = plan_step(view(now_us), scheduler_);
   if (plan.items.empty()) return;
   ++counters_.n_steps;
@@ -93,6 +96,7 @@ void Engine::settle_rows(EngineTask& task, int64_t n_rows, int64_t entries_befor
   task.keys.extend(std::span(sequence.tokens).first(n_entries), task.live->request.images);
   cache_.publish(task.lease, task.keys.keys().first(n_entries / kBlockTokens));
   sequence.blocks = task.lease.blocks;
+  if (sequence.length == prompt_point(task)) keep(task);
 }
 
 // May destroy the task.
@@ -138,6 +142,14 @@ void Engine::push_token(EngineTask& task, const SampledToken& token) {
   const auto n = static_cast<int64_t>(task.answer.size());
   if (n == request.max_tokens || task.live->prompt_tokens() + n == limits_.context) {
     finish(task, EndReason::kLength);
+  }
+}
+
+// A copy between two steps failed: which one does not show, so nothing that runs is used further.
+void Engine::drop_running() {
+  ++counters_.n_failed_steps;
+  for (const auto& [id, task] : tasks_) {
+    if (task->phase == TaskPhase::kRunning) drop(*task);
   }
 }
 

@@ -28,6 +28,8 @@ struct ExecutorLimits {
   int64_t end_rows = 0;     // decoder rows that an item brings which ends a prompt: at most this
                             // many, and at most max_rows a step; 0: no more than its own rows
   int64_t feed_rows = 0;    // rows of an answer that may be fed again at once
+  int64_t exact_replay_rows = 0;  // that restore() makes pending again, at most
+  int64_t bounded_replay_rows = 0;
   int64_t vocab_size = 0;
 };
 
@@ -63,6 +65,15 @@ class Executor {
   virtual bool restore(Sequence& sequence, std::span<const int32_t> prefix,
                        std::span<const BlockId> blocks, RestoreGrade grade) = 0;
 
+  // Whether the state is that of the sequence's first `length` tokens alone, so that branch() can
+  // go on from it with others behind them.
+  virtual bool can_branch(const Sequence& sequence) const = 0;
+
+  // As restore(), from the pack_state() of a sequence that could branch, whose `length` tokens are
+  // the first ones of `prefix`; what of `prefix` is behind them is pending and writes no entries.
+  virtual void branch(Sequence& sequence, std::span<const int32_t> prefix,
+                      std::span<const BlockId> blocks, std::span<const std::byte> state) = 0;
+
   // Adds pending tokens, `image` empty or as long as they.
   virtual Result<void> append(Sequence& sequence, std::span<const int32_t> tokens,
                               std::span<const uint8_t> image) = 0;
@@ -78,5 +89,14 @@ class Executor {
 // Windows and remainders of a sequence as bytes, and back into its slot.
 std::vector<std::byte> read_slot(Executor& executor, const Sequence& sequence);
 void write_slot(Executor& executor, const Sequence& sequence, std::span<const std::byte> bytes);
+
+// All of a sequence that lies in no block: its positions, its slot (from read_slot) and its
+// boundary rows. unpack_state() puts them into a sequence with a slot.
+std::vector<std::byte> pack_state(Executor& executor, const Sequence& sequence,
+                                  std::span<const std::byte> slot);
+void unpack_state(Executor& executor, Sequence& sequence, std::span<const std::byte> state);
+
+std::vector<std::byte> read_block(Executor& executor, BlockId id);
+void write_block(Executor& executor, BlockId id, std::span<const std::byte> bytes);
 
 }  // namespace fathom

@@ -28,6 +28,8 @@ ExecutorLimits ModelExecutor::limits() const {
           .max_rows = options.max_rows,
           .end_rows = gathers ? runner_.window() : 0,
           .feed_rows = std::min(runner_.window(), options.max_rows),
+          .exact_replay_rows = runner_.replay_rows(RestoreGrade::kExact),
+          .bounded_replay_rows = runner_.replay_rows(RestoreGrade::kBounded),
           .vocab_size = text.vocab_size};
 }
 
@@ -49,6 +51,16 @@ bool ModelExecutor::restore(Sequence& sequence, std::span<const int32_t> prefix,
   sequence.length = static_cast<int64_t>(prefix.size());
   runner_.rewind(sequence, sequence.length, grade);
   return grade == RestoreGrade::kExact || sequence.length == 0;
+}
+
+void ModelExecutor::branch(Sequence& sequence, std::span<const int32_t> prefix,
+                           std::span<const BlockId> blocks, std::span<const std::byte> state) {
+  unpack_state(*this, sequence, state);
+  runner_.branch(sequence);
+  sequence.tokens.assign(prefix.begin(), prefix.end());
+  sequence.blocks.assign(blocks.begin(), blocks.end());
+  FATHOM_CHECK(sequence.length <= static_cast<int64_t>(prefix.size()));
+  sequence.entries_end = static_cast<int64_t>(prefix.size());
 }
 
 void ModelExecutor::copy(Sequence& to, const Sequence& from) {

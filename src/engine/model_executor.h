@@ -28,6 +28,9 @@ class ModelExecutor final : public Executor {
   Result<void> take_slot(Sequence& sequence) override;
   bool restore(Sequence& sequence, std::span<const int32_t> prefix, std::span<const BlockId> blocks,
                RestoreGrade grade) override;
+  bool can_branch(const Sequence& sequence) const override { return runner_.can_branch(sequence); }
+  void branch(Sequence& sequence, std::span<const int32_t> prefix, std::span<const BlockId> blocks,
+              std::span<const std::byte> state) override;
   Result<void> append(Sequence& sequence, std::span<const int32_t> tokens,
                       std::span<const uint8_t> image) override {
     return runner_.append(sequence, tokens, image);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cache/prefix_cache.h"
+#include "cache/session_cache.h"
 #include "engine/executor.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
@@ -48,6 +49,7 @@ struct EngineTask {
   BlockLease lease;
   Sequence sequence;
   std::vector<std::byte> windows;
+  std::optional<SessionName> session;  // of the kept state that it started from
   bool exact = true;
   bool started = false;  // was admitted before
   Usage usage;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace fathom {
 namespace {
@@ -38,15 +39,39 @@ KvSpec spec_of(const HashOptions& options) {
                             .index_head_dim = 32,
                             .sliding_window = options.window,
                             .sources = {{0, 1}}});
-  FATHOM_CHECK(spec->block_bytes() >= kBlockTokens * 8);
-  FATHOM_CHECK(spec->session_bytes() >= kRings * options.window * 8);
+  FATHOM_CHECK(spec->block_bytes() >= kBlockTokens * 8 + kBlockTokens / 2 * 8);
+  FATHOM_CHECK(spec->session_bytes() >= kRings * options.window * 8 + 8);
   return *spec;
 }
 
 }  // namespace
 
+bool FailingMemory::fails() {
+  if (static_cast<double>(random_() % 1'000'000) >= rate_ * 1'000'000) return failed_;
+  ++n_failed_;
+  return failed_ = true;
+}
+
+void FailingMemory::write(void* to, const void* from, int64_t bytes) {
+  if (!fails()) host_.write(to, from, bytes);
+}
+
+void FailingMemory::read(void* to, const void* from, int64_t bytes) {
+  if (fails()) {
+    std::memset(to, 0, static_cast<size_t>(bytes));
+  } else {
+    host_.read(to, from, bytes);
+  }
+}
+
+Result<void> FailingMemory::sync() {
+  if (!std::exchange(failed_, false)) return {};
+  return io_error("failing memory: copy: wanted its end, found an injected failure");
+}
+
 HashExecutor::HashExecutor(const HashOptions& options)
     : options_(options),
+      memory_(options.copy_failure_rate, options.seed + 1),
       blocks_(*KvPool::make(spec_of(options), options.n_blocks, memory_)),
       windows_(*WindowPool::make(spec_of(options), options.n_sequences, memory_)),
       random_(options.seed) {}
@@ -57,7 +82,14 @@ ExecutorLimits HashExecutor::limits() const {
           .max_rows = options_.max_rows,
           .end_rows = options_.deploy ? options_.window : 0,
           .feed_rows = options_.window,
+          .exact_replay_rows = replay_rows(RestoreGrade::kExact),
+          .bounded_replay_rows = replay_rows(RestoreGrade::kBounded),
           .vocab_size = kHashVocab};
+}
+
+int64_t HashExecutor::replay_rows(RestoreGrade grade) const {
+  const int64_t n_windows = kEncoderLayers + (options_.deploy ? 1 : kDecoderLayers);
+  return grade == RestoreGrade::kExact ? n_windows * (options_.window - 1) : options_.window;
 }
 
 uint64_t& HashExecutor::ring(const Sequence& sequence, int64_t layer, int64_t position) {
@@ -66,10 +98,28 @@ uint64_t& HashExecutor::ring(const Sequence& sequence, int64_t layer, int64_t po
   return *reinterpret_cast<uint64_t*>(slot + place * 8);
 }
 
+// Of the last position where that is even: half of a pair.
+uint64_t& HashExecutor::remainder(const Sequence& sequence) {
+  uint8_t* slot = windows_.base() + static_cast<int64_t>(sequence.slot) * windows_.slot_bytes();
+  return *reinterpret_cast<uint64_t*>(slot + kRings * options_.window * 8);
+}
+
 uint64_t& HashExecutor::entry(const Sequence& sequence, int64_t position) {
   const BlockId id = sequence.blocks.at(static_cast<size_t>(position / kBlockTokens));
   uint8_t* block = blocks_.base() + static_cast<int64_t>(id) * blocks_.block_bytes();
   return *reinterpret_cast<uint64_t*>(block + position % kBlockTokens * 8);
+}
+
+// Of the pair that an odd position ends.
+uint64_t& HashExecutor::pair_entry(const Sequence& sequence, int64_t position) {
+  const BlockId id = sequence.blocks.at(static_cast<size_t>(position / kBlockTokens));
+  uint8_t* block = blocks_.base() + static_cast<int64_t>(id) * blocks_.block_bytes();
+  return *reinterpret_cast<uint64_t*>(block + (kBlockTokens + position % kBlockTokens / 2) * 8);
+}
+
+uint64_t HashExecutor::with_entries(uint64_t hash, const Sequence& sequence, int64_t position) {
+  hash = mix(hash, entry(sequence, position));
+  return position % 2 == 1 ? mix(hash, pair_entry(sequence, position)) : hash;
 }
 
 bool HashExecutor::injected(double rate) {
@@ -81,7 +131,7 @@ bool HashExecutor::injected(double rate) {
 // From the memory, anew for every item of a step.
 void HashExecutor::read_entries(const Sequence& sequence, int64_t end) {
   entries_.assign(1, 0);
-  for (int64_t p = 0; p < end; ++p) entries_.push_back(mix(entries_.back(), entry(sequence, p)));
+  for (int64_t p = 0; p < end; ++p) entries_.push_back(with_entries(entries_.back(), sequence, p));
 }
 
 uint64_t HashExecutor::window_hash(const Sequence& sequence, int64_t layer, int64_t low,
@@ -97,6 +147,7 @@ void HashExecutor::garbage(const Sequence& sequence) {
   for (int64_t layer = 0; layer < kRings; ++layer) {
     for (int64_t p = 0; p < options_.window; ++p) ring(sequence, layer, p) = random_();
   }
+  remainder(sequence) = random_();
 }
 
 Result<Sequence> HashExecutor::open() {
@@ -127,16 +178,30 @@ Result<void> HashExecutor::take_slot(Sequence& sequence) {
 bool HashExecutor::restore(Sequence& sequence, std::span<const int32_t> prefix,
                            std::span<const BlockId> blocks, RestoreGrade grade) {
   const auto end = static_cast<int64_t>(prefix.size());
-  const int64_t n_windows = kEncoderLayers + (options_.deploy ? 1 : kDecoderLayers);
-  const int64_t halo =
-      grade == RestoreGrade::kExact ? n_windows * (options_.window - 1) : options_.window;
-  const int64_t start = std::max<int64_t>(0, end - halo);
+  const int64_t start = std::max<int64_t>(0, end - replay_rows(grade));
   sequence.tokens.assign(prefix.begin(), prefix.end());
   sequence.blocks.assign(blocks.begin(), blocks.end());
   sequence.entries_end = end;
   sequence.length = sequence.decoder_length = start;
-  sequence.encoder_low = sequence.decoder_low = start;
+  sequence.encoder_low = sequence.decoder_low = sequence.tail_low = start;
   return grade == RestoreGrade::kExact || start == 0;
+}
+
+bool HashExecutor::can_branch(const Sequence& sequence) const {
+  const int64_t tail = std::max<int64_t>(0, sequence.length + 1 - options_.window);
+  return sequence.length == sequence.entries_end && (!options_.deploy || sequence.tail_low <= tail);
+}
+
+void HashExecutor::branch(Sequence& sequence, std::span<const int32_t> prefix,
+                          std::span<const BlockId> blocks, std::span<const std::byte> state) {
+  unpack_state(*this, sequence, state);
+  sequence.tokens.assign(prefix.begin(), prefix.end());
+  sequence.blocks.assign(blocks.begin(), blocks.end());
+  sequence.entries_end = static_cast<int64_t>(prefix.size());
+  FATHOM_CHECK(sequence.length <= sequence.entries_end);
+  if (!options_.deploy) return;
+  sequence.decoder_length = std::max<int64_t>(0, sequence.length - options_.window);
+  sequence.decoder_low = sequence.decoder_length;
 }
 
 Result<void> HashExecutor::append(Sequence& sequence, std::span<const int32_t> tokens,
@@ -166,17 +231,19 @@ void HashExecutor::encode(Sequence& sequence) {
   ring(sequence, kTail, p) = x;
   if (p >= sequence.entries_end) {
     entry(sequence, p) = x;
+    if (p % 2 == 1) pair_entry(sequence, p) = mix(remainder(sequence), x);
   } else {
     ++sequence.replayed;
   }
+  if (p % 2 == 0) remainder(sequence) = x;
   entries_.resize(static_cast<size_t>(p) + 1);
-  entries_.push_back(mix(global, entry(sequence, p)));
+  entries_.push_back(with_entries(global, sequence, p));
   ++sequence.length;
   sequence.entries_end = std::max(sequence.entries_end, sequence.length);
 }
 
-// One row through the decoder; its last layer's row takes the boundary row's place.
-void HashExecutor::decode(Sequence& sequence, int64_t p) {
+// One row through the decoder.
+uint64_t HashExecutor::decode(Sequence& sequence, int64_t p) {
   const uint64_t global = entries_.at(static_cast<size_t>(p) + 1);
   uint64_t x = ring(sequence, kTail, p);
   for (int64_t layer = 0; layer < kDecoderLayers; ++layer) {
@@ -184,14 +251,17 @@ void HashExecutor::decode(Sequence& sequence, int64_t p) {
     x = row_of(kDecoder + layer, window_hash(sequence, kDecoder + layer, sequence.decoder_low, p),
                global);
   }
-  ring(sequence, kTail, p) = x;
   sequence.decoder_length = p + 1;
+  return x;
 }
 
 void HashExecutor::scribble(Sequence& sequence) {
   garbage(sequence);
   const int64_t end = static_cast<int64_t>(sequence.blocks.size()) * kBlockTokens;
   for (int64_t p = sequence.entries_end; p < end; ++p) entry(sequence, p) = random_();
+  for (int64_t p = sequence.entries_end / 2 * 2 + 1; p < end; p += 2) {
+    pair_entry(sequence, p) = random_();
+  }
 }
 
 Result<std::vector<SampledToken>> HashExecutor::step(std::span<const ExecutorItem> items) {
@@ -213,9 +283,10 @@ Result<std::vector<SampledToken>> HashExecutor::step(std::span<const ExecutorIte
   for (const ExecutorItem& item : items) {
     Sequence& sequence = *item.sequence;
     read_entries(sequence, sequence.length);
+    uint64_t row = 0;
     for (int64_t i = 0; i < item.n_rows; ++i) {
       encode(sequence);
-      if (!options_.deploy) decode(sequence, sequence.length - 1);
+      if (!options_.deploy) row = decode(sequence, sequence.length - 1);
     }
     if (sequence.pending() > 0) {
       FATHOM_CHECK(item.draws.empty());
@@ -226,9 +297,8 @@ Result<std::vector<SampledToken>> HashExecutor::step(std::span<const ExecutorIte
       const int64_t n = std::min(unseen, options_.window);
       if (n < unseen) sequence.decoder_low = sequence.length - n;
       n_decoder_rows += n;
-      for (int64_t p = sequence.length - n; p < sequence.length; ++p) decode(sequence, p);
+      for (int64_t p = sequence.length - n; p < sequence.length; ++p) row = decode(sequence, p);
     }
-    const uint64_t row = ring(sequence, kTail, sequence.length - 1);
     for (const SamplingOptions& draw : item.draws) tokens.push_back({token_of(row, draw.seed), 0});
   }
   FATHOM_CHECK(n_decoder_rows <= options_.max_rows);
@@ -253,6 +323,8 @@ class Definition {
       x = row_of(layer, hash(rows, 0, p), global_);
     }
     global_ = mix(global_, x);
+    if (p % 2 == 1) global_ = mix(global_, mix(last_, x));
+    last_ = x;
     for (int64_t layer = 0; layer < kDecoderLayers; ++layer) {
       auto& rows = decoder_[static_cast<size_t>(layer)];
       rows.push_back(x);
@@ -276,6 +348,7 @@ class Definition {
   std::vector<uint64_t> encoder_[kEncoderLayers];
   std::vector<uint64_t> decoder_[kDecoderLayers];
   uint64_t global_ = 0;  // of all entries
+  uint64_t last_ = 0;    // entry of the position before
 };
 
 }  // namespace

@@ -1,10 +1,11 @@
 #pragma once
 
 // HashExecutor: an executor without a model. Every row is a hash of exactly the state that it was
-// given: window rows in the slot, entries in the blocks, positions. Two encoder and two decoder
-// layers with windows of W rows stand for the real ones, in both schedules, so that a stale,
-// swapped, missing or wrongly replayed piece of state changes the answer. `hash_answer` computes
-// the same from the definition, with plain arrays and nothing else.
+// given: window rows and a remainder in the slot, entries in the blocks (one a position and one a
+// pair of positions), positions. Two encoder and two decoder layers with windows of W rows stand
+// for the real ones, in both schedules, so that a stale, swapped, missing or wrongly replayed piece
+// of state changes the answer. `hash_answer` computes the same from the definition, with plain
+// arrays and nothing else.
 
 #include <random>
 
@@ -21,11 +22,38 @@ struct HashOptions {
   int64_t max_rows = 32;
   double failure_rate = 0;             // of steps
   double allocation_failure_rate = 0;  // of slots, though some are free
+  double copy_failure_rate = 0;        // of copies between the pools and the host
   uint64_t seed = 0;                   // of failures and of garbage
 };
 
 inline constexpr int64_t kHashVocab = 1000;
 inline constexpr int32_t kPoisonToken = 999;  // a step with it in a prompt fails
+
+// Host memory whose copies fail at a rate as those of a device do: what was to be written is not,
+// what was to be read is zeros, and the next sync() says so.
+class FailingMemory final : public DeviceMemory {
+ public:
+  FailingMemory(double rate, uint64_t seed) : rate_(rate), random_(seed) {}
+
+  Device device() const override { return host_.device(); }
+  Result<Buffer> allocate(int64_t bytes, const std::string& what) override {
+    return host_.allocate(bytes, what);
+  }
+  void write(void* to, const void* from, int64_t bytes) override;
+  void read(void* to, const void* from, int64_t bytes) override;
+  Result<void> sync() override;
+
+  int64_t n_failed() const { return n_failed_; }
+
+ private:
+  bool fails();
+
+  HostMemory host_;
+  double rate_;
+  std::mt19937_64 random_;
+  bool failed_ = false;  // since the last sync()
+  int64_t n_failed_ = 0;
+};
 
 class HashExecutor final : public Executor {
  public:
@@ -42,6 +70,9 @@ class HashExecutor final : public Executor {
   Result<void> take_slot(Sequence& sequence) override;
   bool restore(Sequence& sequence, std::span<const int32_t> prefix, std::span<const BlockId> blocks,
                RestoreGrade grade) override;
+  bool can_branch(const Sequence& sequence) const override;
+  void branch(Sequence& sequence, std::span<const int32_t> prefix, std::span<const BlockId> blocks,
+              std::span<const std::byte> state) override;
   Result<void> append(Sequence& sequence, std::span<const int32_t> tokens,
                       std::span<const uint8_t> image) override;
   void copy(Sequence& to, const Sequence& from) override;
@@ -49,20 +80,25 @@ class HashExecutor final : public Executor {
 
   // Failures that the rates brought, not those that a poisoned prompt brought.
   int64_t n_injected() const { return n_injected_; }
+  int64_t n_failed_copies() const { return memory_.n_failed(); }
 
  private:
   bool injected(double rate);
   uint64_t& ring(const Sequence& sequence, int64_t layer, int64_t position);
+  uint64_t& remainder(const Sequence& sequence);
   uint64_t& entry(const Sequence& sequence, int64_t position);
+  uint64_t& pair_entry(const Sequence& sequence, int64_t position);
+  uint64_t with_entries(uint64_t hash, const Sequence& sequence, int64_t position);
+  int64_t replay_rows(RestoreGrade grade) const;
   void read_entries(const Sequence& sequence, int64_t end);
   uint64_t window_hash(const Sequence& sequence, int64_t layer, int64_t low, int64_t position);
   void encode(Sequence& sequence);
-  void decode(Sequence& sequence, int64_t position);
+  uint64_t decode(Sequence& sequence, int64_t position);
   void scribble(Sequence& sequence);
   void garbage(const Sequence& sequence);
 
   HashOptions options_;
-  HostMemory memory_;
+  FailingMemory memory_;
   KvPool blocks_;
   WindowPool windows_;
   std::mt19937_64 random_;

@@ -11,8 +11,10 @@ Scenario::Scenario(uint64_t seed) : seed_(seed), random_(seed * 2 + 1) {
   hash_.max_rows = hash_.window + below(40);
   hash_.failure_rate = one_in(4) ? 0.02 : 0;
   hash_.allocation_failure_rate = one_in(4) ? 0.05 : 0;
+  hash_.copy_failure_rate = one_in(6) ? 0.05 : 0;
   odd_clients_ = one_in(3);
   clock_jumps_ = one_in(4);
+  if (!one_in(4)) sessions_ = {.max_bytes = 2000 + below(80'000), .ttl_us = 5000 + below(300'000)};
   for (int i = 0; i < 3; ++i) documents_.push_back(random_tokens(300));
 }
 
@@ -27,6 +29,7 @@ EngineOptions Scenario::engine() {
   options.scheduler.min_prefill_rows = 1 + below(8);
   options.scheduler.max_parked = below(4);
   options.block_cost = {.first = 1, .slope = 0.1};
+  options.sessions = sessions_;
   options.max_unsent = 1 + below(8);
   return options;
 }
@@ -52,6 +55,39 @@ Request Scenario::request() {
   request.prompt.assign(document.begin(), document.begin() + n_shared);
   for (const int32_t token : random_tokens(1 + below(20))) request.prompt.push_back(token);
   if (one_in(40)) request.prompt.push_back(kPoisonToken);
+  decide(request);
+  return request;
+}
+
+// Most often all of the answer; sometimes another one came back than was sent, or the prompt ends
+// otherwise, as with a template that drops reasoning.
+Request Scenario::request_after(const Turn& turn) {
+  Request request = turn.request;
+  if (one_in(8)) {  // the same words from somebody else
+    const int64_t tenant = below(3);
+    request.tenant = static_cast<TenantId>(tenant);
+    request.tenant_salt = "salt " + std::to_string(tenant);
+  }
+  const int64_t kind = below(8);
+  if (kind == 0) request.prompt.pop_back();
+  const auto n = static_cast<int64_t>(turn.answer.size());
+  const int64_t n_back = kind == 0 ? 0 : kind == 1 ? below(n + 1) : n;
+  request.prompt.insert(request.prompt.end(), turn.answer.begin(),
+                        turn.answer.begin() + static_cast<ptrdiff_t>(n_back));
+  for (const int32_t token : random_tokens(one_in(8) && n_back > 0 ? 0 : 1 + below(20))) {
+    request.prompt.push_back(token);
+  }
+  if (request.prompt.empty()) request.prompt.push_back(1);
+  request.stop_ids.clear();
+  request.n_choices = 1;
+  request.timeout_us = 0;
+  request.restore = RestoreGrade::kExact;
+  decide(request);
+  return request;
+}
+
+// All but who asks what.
+void Scenario::decide(Request& request) {
   request.max_tokens = 1 + below(one_in(4) ? 120 : 12);
   if (one_in(3)) {
     for (int32_t id = 0; id < 40; ++id) request.stop_ids.push_back(id);
@@ -59,7 +95,6 @@ Request Scenario::request() {
   request.sampling.seed = static_cast<uint64_t>(below(100));
   if (one_in(5)) request.n_choices = 1 + below(hash_.n_sequences);
   if (one_in(4)) request.restore = RestoreGrade::kBounded;
-  return request;
 }
 
 ClientKind Scenario::client() {
@@ -69,6 +104,7 @@ ClientKind Scenario::client() {
 
 int64_t Scenario::clock_step_us() {
   constexpr int64_t kHourUs = 3'600'000'000;
+  if (sessions_.max_bytes > 0 && one_in(80)) return sessions_.ttl_us + below(2000);
   if (clock_jumps_ && one_in(100)) return one_in(2) ? kHourUs : -kHourUs;
   return below(2000);
 }

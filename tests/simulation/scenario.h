@@ -18,6 +18,12 @@ enum class ClientKind : uint8_t {
   kVanished,  // goes away in the middle without a word; the server finds out some time later
 };
 
+// What a conversation goes on from: the request, and an answer to it as far as it came.
+struct Turn {
+  Request request;
+  std::vector<int32_t> answer;
+};
+
 class Scenario {
  public:
   explicit Scenario(uint64_t seed);
@@ -28,21 +34,28 @@ class Scenario {
   HashOptions hash();
   EngineOptions engine();
   Request request();
+  // The next one of a conversation, or another one from the same point.
+  Request request_after(const Turn& turn);
   ClientKind client();
-  // From one tick to the next; mostly little, now and then an hour, or back.
+  // From one tick to the next; mostly little, now and then past the life of what is kept, an hour,
+  // or back.
   int64_t clock_step_us();
 
+  // Failures that may cost a request.
   bool injects() const { return hash_.failure_rate + hash_.allocation_failure_rate > 0; }
+  bool repeats() const { return injects() || hash_.copy_failure_rate > 0; }
   const HashOptions& options() const { return hash_; }
 
  private:
   std::vector<int32_t> random_tokens(int64_t n);
+  void decide(Request& request);
 
   uint64_t seed_;
   std::mt19937_64 random_;
   HashOptions hash_;
   bool odd_clients_ = false;
   bool clock_jumps_ = false;
+  SessionLimits sessions_;
   std::vector<std::vector<int32_t>> documents_;
 };
 

@@ -11,7 +11,8 @@ namespace fathom {
 namespace {
 
 constexpr int64_t kTicksMax = 20'000;
-constexpr int64_t kUnreadMax = 16;  // tokens that wait for a slow client before it is let go
+constexpr size_t kConversationMax = 360;  // tokens of a conversation that goes on
+constexpr int64_t kUnreadMax = 16;        // tokens that wait for a slow client before it is let go
 
 // What a client knows of one of its requests.
 struct Client {
@@ -28,6 +29,9 @@ struct Client {
 struct Life {
   size_t tenant = 0;
   std::vector<int32_t> prompt;
+  std::vector<std::vector<int32_t>> answers;  // by choice
+  int64_t submit_us = 0;                      // by the steady clock
+  int64_t end_us = -1;
   int64_t virtual_arrival_us = 0;
   int64_t first_step = 0;
   int64_t end_step = -1;      // -1: still live
@@ -55,22 +59,33 @@ class Simulation {
       odd_clients();
       engine_.check();
       bounds();
-      now_us_ += scenario_.clock_step_us();
+      const int64_t step_us = scenario_.clock_step_us();
+      now_us_ += step_us;
+      steady_us_ += std::max<int64_t>(0, step_us);
       if (++result_.n_ticks > kTicksMax) fail("no end", -1);
     }
     if (result_.failure.empty()) finish();
     result_.n_rows = engine_.counters().n_rows;
     result_.n_injected = executor_.n_injected();
+    result_.n_failed_copies = executor_.n_failed_copies();
     result_.n_parked = engine_.counters().n_parked;
     result_.n_dropped = engine_.counters().n_dropped;
     result_.n_copied = engine_.cache().counters().copied;
+    const SessionCounters& sessions = engine_.sessions().counters();
+    result_.n_states_kept = sessions.kept;
+    result_.n_states_used = sessions.used;
+    result_.n_states_evicted = sessions.evicted;
+    result_.n_states_expired = sessions.expired;
     result_.n_evicted = engine_.cache().counters().evicted;
     return result_;
   }
 
  private:
   bool submit() {
-    Client client = {.request = scenario_.request(), .kind = scenario_.client()};
+    const bool goes_on = !turns_.empty() && scenario_.one_in(2);
+    Client client = {
+        .request = goes_on ? scenario_.request_after(some_turn()) : scenario_.request(),
+        .kind = scenario_.client()};
     client.n_open = client.request.n_choices;
     client.answers.resize(static_cast<size_t>(client.request.n_choices));
     const Result<RequestId> id = engine_.submit(client.request);
@@ -87,13 +102,22 @@ class Simulation {
     return true;
   }
 
+  // One of the last ones more often.
+  const Turn& some_turn() {
+    const auto n = static_cast<int64_t>(turns_.size());
+    const int64_t back = scenario_.below(scenario_.one_in(2) ? std::min<int64_t>(n, 3) : n);
+    return turns_[static_cast<size_t>(n - 1 - back)];
+  }
+
   Life life_of(const Request& request) const {
     const auto n_prompt = static_cast<int64_t>(request.prompt.size());
     return {.tenant = static_cast<size_t>(request.tenant),
             .prompt = request.prompt,
+            .answers = std::vector<std::vector<int32_t>>(static_cast<size_t>(request.n_choices)),
+            .submit_us = steady_us_,
             .virtual_arrival_us = now_us_ - request.priority * options_.scheduler.aging_us,
             .first_step = engine_.counters().n_steps,
-            .n_steps_alone = n_prompt / hash_.max_rows + 1 +
+            .n_steps_alone = n_prompt / hash_.max_rows + 2 +
                              request.n_choices * std::min(request.max_tokens, hash_.context)};
   }
 
@@ -146,7 +170,12 @@ class Simulation {
     auto& answer = client.answers[static_cast<size_t>(output.choice)];
     for (const SampledToken& token : output.tokens) answer.push_back(token.id);
     client.n_unread += static_cast<int64_t>(output.tokens.size());
+    lives_[client.life].answers[static_cast<size_t>(output.choice)] = answer;
     if (output.finish == EndReason::kNone) return;
+    const bool poison = client.request.prompt.back() == kPoisonToken;
+    if (!poison && client.request.prompt.size() + answer.size() < kConversationMax) {
+      turns_.push_back({client.request, answer});
+    }
     compare(client, output, answer);
     if (--client.n_open > 0) return;
     end_life(client, output.finish);
@@ -156,28 +185,48 @@ class Simulation {
   void end_life(const Client& client, EndReason reason) {
     Life& life = lives_[client.life];
     life.end_step = engine_.counters().n_steps;
+    life.end_us = steady_us_;
     life.measured = client.kind == ClientKind::kReader && !client.cancelled &&
                     (reason == EndReason::kLength || reason == EndReason::kStop);
     const bool poison = client.request.prompt.back() == kPoisonToken;
     if (reason == EndReason::kError && !poison) ++result_.n_lost;
   }
 
-  // Of its prompt, in whole blocks, that some request of the tenant had before or has now.
-  int64_t known_tokens(const Client& client) const {
+  // Tokens that the prompt has in common with those that the other one was computed over.
+  static int64_t common_tokens(const std::vector<int32_t>& prompt, const Life& other) {
+    const auto [mine, its] = std::ranges::mismatch(prompt, other.prompt);
+    if (its != other.prompt.end()) return mine - prompt.begin();
     int64_t longest = 0;
-    const std::vector<int32_t>& prompt = client.request.prompt;
-    for (size_t i = 0; i < lives_.size(); ++i) {
-      if (i == client.life || lives_[i].tenant != lives_[client.life].tenant) continue;
-      const auto [mine, other] = std::ranges::mismatch(prompt, lives_[i].prompt);
-      longest = std::max<int64_t>(longest, mine - prompt.begin());
+    for (const std::vector<int32_t>& answer : other.answers) {
+      const auto [end, in_answer] = std::mismatch(mine, prompt.end(), answer.begin(), answer.end());
+      longest = std::max<int64_t>(longest, end - prompt.begin());
     }
-    return longest / kBlockTokens * kBlockTokens;
+    return longest;
+  }
+
+  // Of its prompt, that some request of the tenant had before or has now; for hits that end inside
+  // a block one that was live not too long ago.
+  int64_t known_tokens(const Client& client, bool inside_block) const {
+    int64_t longest = 0;
+    const Life& own = lives_[client.life];
+    for (size_t i = 0; i < lives_.size(); ++i) {
+      const Life& other = lives_[i];
+      if (i == client.life || other.tenant != own.tenant) continue;
+      const bool over =
+          other.end_us >= 0 && other.end_us + options_.sessions.ttl_us < own.submit_us;
+      if (inside_block && over) continue;
+      longest = std::max(longest, common_tokens(client.request.prompt, other));
+    }
+    return longest;
   }
 
   void compare(const Client& client, const Output& output, const std::vector<int32_t>& answer) {
     const Request& request = client.request;
     const Usage& usage = output.usage;
-    if (usage.cached_tokens > known_tokens(client)) fail("a hit nobody of the tenant made", -1);
+    const bool inside_block = usage.cached_tokens % kBlockTokens != 0;
+    if (usage.cached_tokens > known_tokens(client, inside_block)) {
+      fail("a hit nobody of the tenant made, or not lately", -1);
+    }
     result_.n_cached_tokens += usage.cached_tokens;
     result_.n_replayed_tokens += usage.replayed_tokens;
     if (output.finish == EndReason::kCancelled && !client.cancelled) {
@@ -216,6 +265,7 @@ class Simulation {
     const Mailbox& mailbox = engine_.mailbox();
     if (mailbox.n_live() > options_.mailbox.max_live) fail("too many live", -1);
     if (mailbox.n_outputs() > options_.mailbox.max_outputs) fail("too many outputs", -1);
+    if (engine_.load().session_bytes > options_.sessions.max_bytes) fail("too many states", -1);
   }
 
   void finish() {
@@ -233,7 +283,7 @@ class Simulation {
   // Nobody waits much longer than the work ahead of it in its tenant's order takes at the tenant's
   // share. Work of others that is done again after a failure is not in the estimate.
   void waits() {
-    if (scenario_.injects()) return;
+    if (scenario_.repeats()) return;
     for (const Life& life : lives_) {
       if (!life.measured) continue;
       double n_steps = 0;
@@ -265,7 +315,9 @@ class Simulation {
   Engine engine_;
   std::map<RequestId, Client> clients_;
   std::vector<Life> lives_;
+  std::vector<Turn> turns_;
   int64_t now_us_ = 1;
+  int64_t steady_us_ = 1;
   SimulationResult result_;
 };
 
@@ -293,6 +345,11 @@ void SimulationResult::add(const SimulationResult& other) {
   n_dropped += other.n_dropped;
   n_copied += other.n_copied;
   n_evicted += other.n_evicted;
+  n_failed_copies += other.n_failed_copies;
+  n_states_kept += other.n_states_kept;
+  n_states_used += other.n_states_used;
+  n_states_evicted += other.n_states_evicted;
+  n_states_expired += other.n_states_expired;
 }
 
 SimulationResult simulate(uint64_t seed) { return Simulation(seed).run(); }

@@ -1,9 +1,10 @@
 #pragma once
 
 // One random life of the engine, decided by a seed alone: clients of several tenants, shared
-// prefixes, forks, cancellations, time limits, priorities, slow readers and clients that vanish,
-// failing steps and allocations, jumps of the clock, pools too small for all, virtual time. What
-// must hold is checked after every tick and at the end.
+// prefixes, conversations of several turns that part and pause, forks, cancellations, time limits,
+// priorities, slow readers and clients that vanish, failing steps and allocations, jumps of the
+// clock, pools too small for all, virtual time. What must hold is checked after every tick and at
+// the end.
 
 #include <cstdint>
 #include <string>
@@ -16,14 +17,15 @@ struct SimulationResult {
   int64_t n_refused = 0;
   int64_t n_ticks = 0;
   int64_t n_rows = 0;
-  int64_t n_compared = 0;  // whole answers that were compared with the one computed alone
-  int64_t n_partial = 0;   // beginnings of answers that were cut short, compared likewise
-  int64_t n_bounded = 0;   // answers after a bounded replay: not comparable
-  int64_t n_failed = 0;    // choices lost to failures
-  int64_t n_lost = 0;      // requests lost to failures, but for those that fail every step
-  int64_t n_injected = 0;  // failures of steps and of allocations
-  int64_t n_slow = 0;      // requests ended because their client did not keep up
-  int64_t n_vanished = 0;  // and because it went away
+  int64_t n_compared = 0;       // whole answers that were compared with the one computed alone
+  int64_t n_partial = 0;        // beginnings of answers that were cut short, compared likewise
+  int64_t n_bounded = 0;        // answers after a bounded replay: not comparable
+  int64_t n_failed = 0;         // choices lost to failures
+  int64_t n_lost = 0;           // requests lost to failures, but for those that fail every step
+  int64_t n_injected = 0;       // failures of steps and of allocations
+  int64_t n_failed_copies = 0;  // between the pools and the host; they cost no request
+  int64_t n_slow = 0;           // requests ended because their client did not keep up
+  int64_t n_vanished = 0;       // and because it went away
   // Steps that a request was live, over those that it and all that went before it take alone.
   double longest_wait = 0;
   uint64_t trace = 0;  // a hash of every output and when it came
@@ -33,6 +35,10 @@ struct SimulationResult {
   int64_t n_dropped = 0;
   int64_t n_copied = 0;
   int64_t n_evicted = 0;
+  int64_t n_states_kept = 0;  // of sessions
+  int64_t n_states_used = 0;
+  int64_t n_states_evicted = 0;
+  int64_t n_states_expired = 0;
 
   void add(const SimulationResult& other);
 };
