@@ -120,19 +120,12 @@ class RunVerb final : public Verb {
     return request;
   }
 
-  // A raw prompt begins as every text does in training: with BOS.
   Result<std::vector<int32_t>> prompt_ids(const Session& session, const std::string& text) const {
     if (has_ids()) return parse_ids(id_list_);
     if (chat_) {
       return chat_ids(session.loaded, chat_request(text));
     }
-    const auto bos = static_cast<int32_t>(session.loaded.model->config().bos_token_id);
-    std::vector<int32_t> ids = {bos};
-    FATHOM_ASSIGN_OR_RETURN(const std::vector<int32_t> encoded,
-                            session.loaded.tokenizer->encode(text, AddedTokens::kMatch));
-    if (!encoded.empty() && encoded.front() == bos) return encoded;
-    ids.insert(ids.end(), encoded.begin(), encoded.end());
-    return ids;
+    return raw_prompt_ids(session.loaded, text);
   }
 
   void print(const Generated& result, bool has_text) const {

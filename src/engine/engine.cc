@@ -70,6 +70,9 @@ Result<void> Engine::validate_request(const Request& request) const {
   if (request.n_choices < 1 || request.n_choices > limits_.n_sequences) {
     return wanted("n", "1 to " + std::to_string(limits_.n_sequences), request.n_choices);
   }
+  if (request.top_logprobs < 0 || request.top_logprobs > kTopLogprobsMax) {
+    return wanted("top_logprobs", "0 to " + std::to_string(kTopLogprobsMax), request.top_logprobs);
+  }
   if (!(request.tenant_weight > 0)) return invalid("request: tenant weight: wanted above 0");
   int64_t image_end = 0;
   for (const ImageSpan& image : request.images) {
@@ -211,7 +214,8 @@ void Engine::emit(int64_t now_us) {
     if (task->unsent.empty()) continue;
     mailbox_.put({.request = task->live->id,
                   .choice = task->choice,
-                  .tokens = std::exchange(task->unsent, {})});
+                  .tokens = std::exchange(task->unsent, {}),
+                  .usage = task->usage});
     --room;
   }
 }

@@ -30,8 +30,10 @@ ExecutorItem Engine::prepare(EngineTask& task, int64_t n_rows) {
   const Result<void> grown = cache_.grow(task.lease, std::max(n_blocks, task.lease.n_blocks()));
   FATHOM_CHECK(grown.has_value());  // admission has reserved the worst case
   task.sequence.blocks = task.lease.blocks;
-  ExecutorItem item = {
-      .sequence = &task.sequence, .n_rows = n_rows, .prompt_tokens = task.live->prompt_tokens()};
+  ExecutorItem item = {.sequence = &task.sequence,
+                       .n_rows = n_rows,
+                       .prompt_tokens = task.live->prompt_tokens(),
+                       .top_logprobs = task.live->request.top_logprobs};
   if (draws(task, n_rows)) {
     item.draws =
         std::span(task.live->draws)

@@ -16,10 +16,18 @@
 
 namespace fathom {
 
+struct TokenLogprob {
+  int32_t id = 0;
+  float logprob = 0;
+};
+
 struct SampledToken {
   int32_t id = 0;
-  float logprob = 0;  // of the model's own distribution, before any sampling option
+  float logprob = 0;              // of the model's own distribution, before any sampling option
+  std::vector<TokenLogprob> top;  // the most likely tokens of the same distribution, if asked for
 };
+
+inline constexpr int64_t kTopLogprobsMax = 20;
 
 struct ExecutorLimits {
   int64_t context = 0;      // positions of a sequence
@@ -40,6 +48,7 @@ struct ExecutorItem {
   int64_t n_rows = 0;
   int64_t prompt_tokens = 0;
   std::span<const SamplingOptions> draws;
+  int64_t top_logprobs = 0;  // tokens beside each drawn one, at most kTopLogprobsMax
 };
 
 class Executor {

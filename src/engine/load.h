@@ -46,4 +46,7 @@ Result<std::vector<std::string>> model_problems(const std::string& path,
 // with NaN or infinite values; the message names the first problem and counts the others.
 Result<LoadedModel> load_model(const std::string& path, const LoadOptions& options);
 
+// A raw prompt begins as every text does in training: with BOS, once. Added tokens are matched.
+Result<std::vector<TokenId>> raw_prompt_ids(const LoadedModel& loaded, std::string_view text);
+
 }  // namespace fathom

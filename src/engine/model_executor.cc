@@ -1,17 +1,53 @@
 #include "engine/model_executor.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/math.h"
 
 namespace fathom {
 
+namespace {
+
+// What all log probabilities of one distribution share.
+struct LogSum {
+  explicit LogSum(std::span<const float> logits) : largest(*std::ranges::max_element(logits)) {
+    double sum = 0;
+    for (const float logit : logits) sum += static_cast<double>(exp_f32(logit - largest));
+    log_sum = log_f64(sum);
+  }
+  float of(float logit) const {
+    return static_cast<float>(static_cast<double>(logit - largest) - log_sum);
+  }
+
+  float largest = 0;
+  double log_sum = 0;
+};
+
+}  // namespace
+
 float log_probability(std::span<const float> logits, int32_t id) {
-  const float largest = *std::ranges::max_element(logits);
-  double sum = 0;
-  for (const float logit : logits) sum += static_cast<double>(exp_f32(logit - largest));
-  const double own = static_cast<double>(logits[static_cast<size_t>(id)] - largest);
-  return static_cast<float>(own - log_f64(sum));
+  return LogSum(logits).of(logits[static_cast<size_t>(id)]);
+}
+
+std::vector<TokenLogprob> top_log_probabilities(std::span<const float> logits, int64_t n) {
+  if (n == 0) return {};
+  std::vector<int32_t> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto likelier = [&](int32_t a, int32_t b) {
+    const float x = logits[static_cast<size_t>(a)];
+    const float y = logits[static_cast<size_t>(b)];
+    return x != y ? x > y : a < b;
+  };
+  const auto n_kept = std::min(static_cast<size_t>(n), ids.size());
+  const auto end = ids.begin() + static_cast<ptrdiff_t>(n_kept);
+  std::partial_sort(ids.begin(), end, ids.end(), likelier);
+  const LogSum sum(logits);
+  std::vector<TokenLogprob> top;
+  for (auto id = ids.begin(); id != end; ++id) {
+    top.push_back({.id = *id, .logprob = sum.of(logits[static_cast<size_t>(*id)])});
+  }
+  return top;
 }
 
 ModelExecutor::ModelExecutor(Runner& runner, int64_t n_ids)
@@ -89,10 +125,11 @@ Result<std::vector<SampledToken>> ModelExecutor::step(std::span<const ExecutorIt
     const std::span<const float> values(logits.as<float>() + row * logits.dim(1),
                                         static_cast<size_t>(n_ids_));
     if (watch_) watch_(item, values);
+    const std::vector<TokenLogprob> top = top_log_probabilities(values, item.top_logprobs);
     for (const SamplingOptions& draw : item.draws) {
       FATHOM_ASSIGN_OR_RETURN(const int32_t id,
                               sample(values, item.sequence->tokens, item.prompt_tokens, draw));
-      tokens.push_back({.id = id, .logprob = log_probability(values, id)});
+      tokens.push_back({.id = id, .logprob = log_probability(values, id), .top = top});
     }
     ++row;
   }

@@ -11,6 +11,9 @@ namespace fathom {
 // Natural logarithm of the probability of `id` among finite logits; sums in the order of ids.
 float log_probability(std::span<const float> logits, int32_t id);
 
+// The n most likely ids and their log probabilities, the likelier first; ties go to the smaller id.
+std::vector<TokenLogprob> top_log_probabilities(std::span<const float> logits, int64_t n);
+
 class ModelExecutor final : public Executor {
  public:
   // Tokens are drawn from the first n_ids logits (0: all): a model may have rows that no tokenizer

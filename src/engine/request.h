@@ -27,6 +27,7 @@ struct Request {
   std::vector<int32_t> stop_ids;  // end an answer and are not part of it
   SamplingOptions sampling;       // choice i draws with seed + i
   int64_t n_choices = 1;
+  int64_t top_logprobs = 0;  // most likely tokens beside each of the answer; to kTopLogprobsMax
   RestoreGrade restore = RestoreGrade::kExact;
 };
 
@@ -58,7 +59,7 @@ struct Output {
   std::vector<SampledToken> tokens;
   EndReason finish = EndReason::kNone;
   std::string error;  // one line, where finish is kError
-  Usage usage;        // set with finish
+  Usage usage;        // so far; whole with finish
 };
 
 }  // namespace fathom

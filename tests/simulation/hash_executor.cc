@@ -299,7 +299,8 @@ Result<std::vector<SampledToken>> HashExecutor::step(std::span<const ExecutorIte
       n_decoder_rows += n;
       for (int64_t p = sequence.length - n; p < sequence.length; ++p) row = decode(sequence, p);
     }
-    for (const SamplingOptions& draw : item.draws) tokens.push_back({token_of(row, draw.seed), 0});
+    for (const SamplingOptions& draw : item.draws)
+      tokens.push_back({token_of(row, draw.seed), 0, {}});
   }
   FATHOM_CHECK(n_decoder_rows <= options_.max_rows);
   return tokens;

@@ -50,6 +50,7 @@ class ModelEngine : public testing::TestWithParam<Schedule> {
     request.prompt.assign(document_.begin(), document_.begin() + n);
     request.prompt.push_back(tail);
     request.sampling = {.temperature = 0.8, .seed = seed};
+    request.top_logprobs = n % 3;
     return request;
   }
 
@@ -67,7 +68,9 @@ class ModelEngine : public testing::TestWithParam<Schedule> {
       const auto id =
           sample(row, sequence.tokens, static_cast<int64_t>(request.prompt.size()), sampling);
       EXPECT_TRUE(id);
-      answer.push_back({.id = *id, .logprob = log_probability(row, *id)});
+      answer.push_back({.id = *id,
+                        .logprob = log_probability(row, *id),
+                        .top = top_log_probabilities(row, request.top_logprobs)});
       EXPECT_TRUE(r->append(sequence, {&answer.back().id, 1}));
     }
     return answer;
@@ -139,6 +142,11 @@ TEST_P(ModelEngine, EveryAnswerEqualsTheOneComputedAlone) {
     for (size_t i = 0; i < want.size(); ++i) {
       EXPECT_EQ(answer.tokens[i].id, want[i].id);
       EXPECT_EQ(answer.tokens[i].logprob, want[i].logprob);
+      ASSERT_EQ(answer.tokens[i].top.size(), static_cast<size_t>(request.top_logprobs));
+      for (size_t j = 0; j < want[i].top.size(); ++j) {
+        EXPECT_EQ(answer.tokens[i].top[j].id, want[i].top[j].id);
+        EXPECT_EQ(answer.tokens[i].top[j].logprob, want[i].top[j].logprob);
+      }
     }
     n_cached += answer.usage.cached_tokens;
   }
