@@ -299,14 +299,21 @@ Result<void> parse_messages(const Fields& body, ChatRequest* request) {
 
 // ---------------------------------------------------------------- tools
 
-bool is_tool_name(std::string_view name) {
-  return std::all_of(name.begin(), name.end(), [](char c) {
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
            c == '-';
   });
 }
 
-Result<ToolDefinition> parse_tool(const Json& value, const std::string& where) {
+bool is_tool_name(std::string_view name, ToolNames names) {
+  if (name.size() > kToolNameMax) return false;
+  const size_t colons = names == ToolNames::kPlain ? std::string_view::npos : name.find("::");
+  if (colons == std::string_view::npos) return is_plain_name(name);
+  return is_plain_name(name.substr(0, colons)) && is_plain_name(name.substr(colons + 2));
+}
+
+Result<ToolDefinition> parse_tool(const Json& value, const std::string& where, ToolNames names) {
   FATHOM_ASSIGN_OR_RETURN(const Fields outer, Fields::of(&value, where));
   FATHOM_ASSIGN_OR_RETURN(const std::string type, outer.string("type"));
   if (type != "function") return wrong(outer.path("type"), "function", outer.raw("type"));
@@ -314,7 +321,7 @@ Result<ToolDefinition> parse_tool(const Json& value, const std::string& where) {
                           Fields::of(outer.raw("function"), outer.path("function")));
   ToolDefinition tool;
   FATHOM_ASSIGN_OR_RETURN(tool.name, function.string("name"));
-  if (tool.name.empty() || tool.name.size() > kToolNameMax || !is_tool_name(tool.name)) {
+  if (!is_tool_name(tool.name, names)) {
     return wrong(function.path("name"), "1 to 128 characters of [a-zA-Z0-9_-]",
                  function.raw("name"));
   }
@@ -324,13 +331,13 @@ Result<ToolDefinition> parse_tool(const Json& value, const std::string& where) {
   return tool;
 }
 
-Result<void> parse_tools(const Fields& body, ChatRequest* request) {
+Result<void> parse_tools(const Fields& body, ToolNames names, ChatRequest* request) {
   const Json* value = body.optional("tools");
   if (value == nullptr) return {};
   if (value->as_array() == nullptr) return wrong("tools", "an array", value);
   for (size_t i = 0; i < value->as_array()->size(); ++i) {
     FATHOM_ASSIGN_OR_RETURN(ToolDefinition tool,
-                            parse_tool((*value->as_array())[i], "tools" + index_text(i)));
+                            parse_tool((*value->as_array())[i], "tools" + index_text(i), names));
     request->tools.push_back(std::move(tool));
   }
   return {};
@@ -535,12 +542,12 @@ Result<ChatRequest> parse_chat_request(std::string_view text) {
   return parse_chat_request(body);
 }
 
-Result<ChatRequest> parse_chat_request(const Json& value) {
+Result<ChatRequest> parse_chat_request(const Json& value, ToolNames names) {
   FATHOM_ASSIGN_OR_RETURN(const Fields body, Fields::of(&value, ""));
   ChatRequest request;
   FATHOM_RETURN_IF_ERROR(parse_thinking(body, &request));
   FATHOM_RETURN_IF_ERROR(parse_messages(body, &request));
-  FATHOM_RETURN_IF_ERROR(parse_tools(body, &request));
+  FATHOM_RETURN_IF_ERROR(parse_tools(body, names, &request));
   FATHOM_RETURN_IF_ERROR(parse_tool_choice(body, &request));
   FATHOM_RETURN_IF_ERROR(finish_tools(&request));
   FATHOM_RETURN_IF_ERROR(parse_response_format(body, &request));

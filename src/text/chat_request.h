@@ -85,8 +85,12 @@ struct ChatRequest {
   std::vector<std::string> stop;  // no empty ones
 };
 
+// What the name of a tool may be: 1 to 128 characters of [a-zA-Z0-9_-], or two such names around
+// "::", as Responses has them (spec/chat.md 2, item 6).
+enum class ToolNames : uint8_t { kPlain, kNamespaced };
+
 Result<ChatRequest> parse_chat_request(std::string_view body);
-Result<ChatRequest> parse_chat_request(const Json& body);
+Result<ChatRequest> parse_chat_request(const Json& body, ToolNames names = ToolNames::kPlain);
 
 // The tools that the prompt offers: none for kNone, only the named one for kNamed.
 std::vector<const ToolDefinition*> offered_tools(const ChatRequest& request);

@@ -152,6 +152,17 @@ TEST(ChatRequest, RefusesToolsOfAnotherForm) {
   EXPECT_TRUE(parse_chat_request(with_user(unchecked + R"(,"tool_choice":"none")")));
 }
 
+TEST(ChatRequest, NamesWithANamespaceAreTakenWhereTheyAreAskedFor) {
+  const auto parse = [](const std::string& name, ToolNames names) {
+    return parse_chat_request(*parse_json(tool(R"({"name":")" + name + "\"}")), names);
+  };
+  EXPECT_TRUE(parse("a::b", ToolNames::kNamespaced));
+  EXPECT_FALSE(parse("a::b", ToolNames::kPlain));
+  for (const char* bad : {"::b", "a::", "a::b::c", "a:b", ""}) {
+    EXPECT_FALSE(parse(bad, ToolNames::kNamespaced)) << bad;
+  }
+}
+
 TEST(ChatRequest, RefusesOtherMembersOfAnotherForm) {
   const std::string prefix = turn(R"("content":"json","prefix":true)");
   expect_refused({

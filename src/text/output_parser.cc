@@ -109,7 +109,7 @@ class RuleBook {
 
   void stops(State state) {
     for (const std::string& stop : settings_.stop)
-      add(state, stop, State::kFinished, Action::kStop);
+      add(state, stop, State::kFinished, Action::kStop, stop);
   }
 
   void calls_open(State state) {
@@ -206,7 +206,11 @@ class OutputParser::Machine {
   std::vector<OutputDelta> take_deltas() { return std::exchange(deltas_, {}); }
 
   bool done() const { return state_ == State::kFinished; }
-  bool stopped() const { return stopped_; }
+  const std::optional<std::string>& stopped_by() const { return stopped_by_; }
+  bool in_reasoning() const {
+    return state_ == State::kFreshReasoning || state_ == State::kReasoning;
+  }
+  bool holds() const { return !held_.empty(); }
   bool finished() const { return finished_; }
   size_t calls() const { return calls_; }
 
@@ -257,7 +261,7 @@ class OutputParser::Machine {
       case Action::kNothing:
         break;
       case Action::kStop:
-        stopped_ = true;
+        stopped_by_ = rule.text;
         break;
       case Action::kContent:
         put(OutputDelta::Kind::kContent, rule.text);
@@ -289,7 +293,7 @@ class OutputParser::Machine {
   bool spaced_ = false;   // the space for this stretch of dropped text is out
   std::string name_;
   size_t calls_ = 0;
-  bool stopped_ = false;  // by a stop string
+  std::optional<std::string> stopped_by_;  // a stop string
   bool finished_ = false;
   std::vector<OutputDelta> deltas_;
 };
@@ -315,8 +319,16 @@ bool OutputParser::done() const { return machine_->done(); }
 
 size_t OutputParser::call_count() const { return machine_->calls(); }
 
+bool OutputParser::in_reasoning() const { return machine_->in_reasoning(); }
+
+bool OutputParser::holds() const { return machine_->holds(); }
+
+const std::optional<std::string>& OutputParser::stopped_by() const {
+  return machine_->stopped_by();
+}
+
 FinishReason OutputParser::finish_reason(FinishReason engine) const {
-  if (machine_->stopped()) engine = FinishReason::kStop;
+  if (machine_->stopped_by()) engine = FinishReason::kStop;
   return engine == FinishReason::kStop && machine_->calls() > 0 ? FinishReason::kToolCalls : engine;
 }
 

@@ -75,6 +75,13 @@ class OutputParser {
 
   size_t call_count() const;
 
+  // The next byte belongs to the reasoning.
+  bool in_reasoning() const;
+  // Bytes are held back, because a marker may be among them.
+  bool holds() const;
+  // The stop string that was found.
+  const std::optional<std::string>& stopped_by() const;
+
   // A stop string that was found makes it kStop whatever the engine says. kStop with at least one
   // call becomes kToolCalls; the others stay as they are.
   FinishReason finish_reason(FinishReason engine) const;

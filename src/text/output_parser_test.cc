@@ -266,6 +266,24 @@ TEST(OutputParser, AStopStringOutranksTheEnginesReason) {
 }
 
 // As the library does: a line feed that breaks off the beginning of a marker is kept.
+TEST(OutputParser, SaysWhereItIs) {
+  OutputParser parser({.start = OutputStart::kReasoning, .stop = {"STOP"}});
+  EXPECT_TRUE(parser.in_reasoning());
+  parser.feed("r</th");
+  EXPECT_TRUE(parser.in_reasoning());
+  EXPECT_TRUE(parser.holds());
+  parser.feed("ink>");
+  EXPECT_FALSE(parser.in_reasoning());
+  EXPECT_FALSE(parser.holds());
+  parser.feed("\n\n");  // dropped, not held
+  EXPECT_FALSE(parser.holds());
+  parser.feed("a ST");
+  EXPECT_TRUE(parser.holds());
+  EXPECT_FALSE(parser.stopped_by());
+  parser.feed("OP");
+  EXPECT_EQ(parser.stopped_by(), "STOP");
+}
+
 TEST(OutputParser, LineFeedsBeforeAMarkerAreSwallowedFromTheSecondOnAfterABrokenOne) {
   const OutputSettings settings = {.start = OutputStart::kReasoning, .tools = true};
   EXPECT_EQ(parse_output("a\n\n</think>", settings).reasoning, "a");
