@@ -1,8 +1,9 @@
 #pragma once
 
-// A Chat Completions body as values: the chat request (text/chat_request.h) and what stands beside
-// it for sampling and transport. Source: spec/api.md sections 1 and 2; what is in force after
-// conversion follows the published library (tests/golden/chat/requests.jsonl).
+// A conversation's body as values: the chat request (text/chat_request.h) and what stands beside
+// it for sampling and transport, whichever protocol it came in. Here: Chat Completions. Source:
+// spec/api.md sections 1 and 2; what is in force after conversion follows the published library
+// (tests/golden/chat/requests.jsonl).
 //
 // A refusal is kInvalid, HTTP status 400, and one line that names the field.
 
@@ -11,8 +12,10 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "engine/executor.h"
 #include "engine/runner.h"
 #include "engine/sampler.h"
+#include "serve/body_fields.h"
 #include "text/chat_request.h"
 
 namespace fathom {
@@ -29,15 +32,41 @@ struct ChatCall {
   bool logprobs = false;
   int64_t top_logprobs = 0;
   std::optional<RestoreGrade> restore;  // "restore": "exact" or "bounded", an extension
+  // What its protocol calls them, for messages.
+  const char* prompt_field = "messages";
+  const char* max_tokens_field = "max_tokens";
+  const char* format_field = "response_format";
 };
 
 Result<ChatCall> parse_chat_call(std::string_view body);
 
 inline constexpr int64_t kMaxTokensMax = 393'216;
 
+// The members that all protocols have under one name.
+struct CommonFields {
+  std::string model;
+  bool stream = false;
+  SamplingOptions sampling;  // as asked for
+  bool seeded = false;
+  std::optional<RestoreGrade> restore;
+};
+CommonFields read_common(BodyFields& fields);
+
+// The call takes them, and its sampling what is in force with or without thinking.
+void apply_common(const CommonFields& common, ChatCall* call);
+
 // Tokens that an answer may have: what was asked for, or the default of its kind lowered to the
 // context left. kInvalid, naming both numbers, where a prompt alone or with what was asked for is
 // longer than the context.
 Result<int64_t> answer_tokens(const ChatCall& call, int64_t prompt_tokens, int64_t context);
+
+// The same where no more than the field names, what was asked for and a usual number are known.
+struct AnswerBounds {
+  const char* prompt_field = "";
+  const char* max_tokens_field = "";
+  std::optional<int64_t> max_tokens;
+  int64_t usual = 0;
+};
+Result<int64_t> answer_tokens(const AnswerBounds& bounds, int64_t prompt_tokens, int64_t context);
 
 }  // namespace fathom

@@ -1,76 +1,61 @@
 #pragma once
 
-// ChatJob: one chat call on its way through the engine: its prompt as a request, and the engine's
-// tokens as chunks of the answer. ChatService makes jobs for the model that is served.
+// ChatJob: one call on its way through the engine, whatever its protocol: its prompt as a request,
+// and the engine's tokens as events of its reply. Thread rule: one thread.
 
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "engine/load.h"
 #include "engine/request.h"
-#include "serve/chat_reply.h"
-#include "text/chat_template.h"
+#include "serve/reply.h"
 #include "text/stream_decoder.h"
 
 namespace fathom {
 
 class ChatJob {
  public:
-  ChatJob(ReplyHead head, ChatCall call, const Tokenizer& tokenizer);
+  // `logs`: the client asked for log probabilities.
+  ChatJob(std::unique_ptr<Reply> reply, Request request, bool stream, bool logs,
+          const Tokenizer& tokenizer);
 
-  bool stream() const { return call_.stream; }
-  const ChatReply& reply() const { return reply_; }
+  bool stream() const { return stream_; }
+  Reply& reply() { return *reply_; }
   // What goes to the engine; once.
   Request take_request() { return std::move(request_); }
 
-  // JSON of the chunks that the output makes, the last ones where it is the last.
-  std::vector<std::string> take(const Output& output);
-  bool ended() const { return ended_; }
+  // The events that the output makes, the last ones where it is the last.
+  ReplyEvents take(const Output& output);
+  // Every choice has ended, or one was lost.
+  bool ended() const { return failure_ || n_ended_ == lanes_.size(); }
   // Nothing more will be said: the engine may be told to stop.
-  bool said_all() const { return reply_.done(); }
+  bool said_all() const;
   // One line, where the engine lost the request.
   const std::optional<std::string>& failure() const { return failure_; }
 
  private:
-  friend class ChatService;
+  struct Lane {
+    StreamDecoder decoder;
+    bool ended = false;
+  };
 
-  void feed(const Output& output, std::vector<std::string>* chunks);
-  ReplyUsage usage_of(const Output& output) const;
+  void feed(const Output& output, ReplyEvents* events);
+  LoggedToken logged(const SampledToken& token) const;
+  ReplyUsage usage() const;
 
-  ChatCall call_;
-  ChatReply reply_;
-  StreamDecoder decoder_;
+  std::unique_ptr<Reply> reply_;
   Request request_;
+  bool stream_;
+  bool logs_;
+  const Tokenizer& tokenizer_;
+  std::vector<Lane> lanes_;  // of the choices
+  size_t n_ended_ = 0;
+  bool begun_ = false;
+  Usage prompt_usage_;  // of the first choice, which the others share
+  int64_t n_prompt_ = 0;
   int64_t n_tokens_ = 0;
-  bool ended_ = false;
   std::optional<std::string> failure_;
-};
-
-struct ServiceOptions {
-  std::string model_name;
-  std::string fingerprint;
-  int64_t context = 0;
-  RestoreGrade restore = RestoreGrade::kBounded;  // where a call names none
-};
-
-// Thread rule: one thread.
-class ChatService {
- public:
-  // The model outlives the service; it has a tokenizer.
-  ChatService(const LoadedModel& loaded, ChatTemplate chat, ServiceOptions options);
-
-  const ServiceOptions& options() const { return options_; }
-  // kInvalid: the call is refused with status 400.
-  Result<std::unique_ptr<ChatJob>> begin(std::string_view body);
-
- private:
-  const LoadedModel& loaded_;
-  ChatTemplate chat_;
-  const ServiceOptions options_;
-  uint64_t salt_ = 0;  // of ids and of seeds that no call gave
-  uint64_t n_jobs_ = 0;
 };
 
 }  // namespace fathom

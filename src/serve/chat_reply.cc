@@ -1,94 +1,60 @@
 #include "serve/chat_reply.h"
 
-#include <boost/json.hpp>
+#include "serve/json_shapes.h"
 
 namespace fathom {
 namespace {
 
 namespace json = boost::json;
 
-json::object usage_json(const ReplyUsage& usage) {
-  return {{"prompt_tokens", usage.prompt_tokens},
-          {"completion_tokens", usage.completion_tokens},
-          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
-          {"prompt_cache_hit_tokens", usage.cached_tokens},
-          {"prompt_cache_miss_tokens", usage.prompt_tokens - usage.cached_tokens}};
-}
-
-void add_own(json::object& body, const ReplyUsage& usage, bool thinking, int effort) {
-  if (usage.restore.empty()) return;
-  body["fathom"] = {{"restore", usage.restore},
-                    {"replayed_tokens", usage.replayed_tokens},
-                    {"effort", thinking ? json::value(effort) : json::value()}};
-}
-
-json::object head_json(const ReplyHead& head, const char* object) {
-  return {{"id", head.id},
-          {"object", object},
-          {"created", head.created},
-          {"model", head.model},
-          {"system_fingerprint", head.fingerprint}};
-}
-
-json::object chunk_json(const ReplyHead& head, json::object delta, json::value reason) {
+json::object chunk_json(const ReplyHead& head, json::object delta, json::value reason,
+                        json::value logprobs = nullptr) {
   json::object body = head_json(head, "chat.completion.chunk");
   body["choices"] = json::array{json::object{{"index", 0},
                                              {"delta", std::move(delta)},
-                                             {"logprobs", nullptr},
+                                             {"logprobs", std::move(logprobs)},
                                              {"finish_reason", std::move(reason)}}};
   body["usage"] = nullptr;
   return body;
 }
 
-json::object call_json(const ReplyHead& head, const ParsedCall& call, size_t i) {
-  return {{"id", head.call_prefix + std::to_string(i)},
-          {"type", "function"},
-          {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+void append(std::vector<LoggedToken>* to, const std::vector<LoggedToken>& tokens) {
+  to->insert(to->end(), tokens.begin(), tokens.end());
 }
 
 }  // namespace
 
 ChatReply::ChatReply(ReplyHead head, const ChatCall& call)
-    : head_(std::move(head)),
-      thinking_(call.request.thinking),
-      effort_(call.request.effort),
-      include_usage_(call.include_usage),
-      parser_(output_settings(call.request)) {}
+    : ConversationReply(std::move(head), call), include_usage_(call.include_usage) {}
 
-std::string ChatReply::first_chunk() const {
+ReplyEvents ChatReply::open() {
   json::object delta = {{"role", "assistant"}};
-  if (thinking_) {
+  if (thinking()) {
     delta["content"] = nullptr;
     delta["reasoning_content"] = "";
   } else {
     delta["content"] = "";
   }
-  return json::serialize(chunk_json(head_, std::move(delta), nullptr));
+  return {{"", json::serialize(chunk_json(head(), std::move(delta), nullptr))}};
 }
 
-std::vector<std::string> ChatReply::feed(std::string_view text) {
-  return chunks(parser_.feed(text));
-}
-
-std::vector<std::string> ChatReply::chunks(const std::vector<OutputDelta>& deltas) {
-  accumulate(&said_, deltas);
-  std::vector<std::string> made;
-  for (const OutputDelta& delta : deltas) made.push_back(chunk(delta));
-  return made;
-}
-
-std::string ChatReply::chunk(const OutputDelta& delta) const {
+void ChatReply::add_delta(const OutputDelta& delta, std::vector<LoggedToken> tokens,
+                          ReplyEvents* events) {
   using enum OutputDelta::Kind;
   json::object out;
+  json::value logprobs;
   if (delta.kind == kReasoning) {
     out = {{"content", nullptr}, {"reasoning_content", delta.text}};
+    if (!tokens.empty()) logprobs = {{"reasoning_content", logged_json(tokens)}};
+    append(&reasoning_tokens_, tokens);
   } else if (delta.kind == kContent) {
     out["content"] = delta.text;
-    if (thinking_) out["reasoning_content"] = nullptr;
+    if (thinking()) out["reasoning_content"] = nullptr;
+    if (!tokens.empty()) logprobs = {{"content", logged_json(tokens)}};
+    append(&content_tokens_, tokens);
   } else if (delta.kind == kCallStart) {
     json::object call = {{"index", delta.call}};
-    call["id"] = head_.call_prefix + std::to_string(delta.call);
+    call["id"] = call_id(delta.call);
     call["type"] = "function";
     call["function"] = json::object{{"name", delta.text}, {"arguments", ""}};
     out["tool_calls"] = json::array{std::move(call)};
@@ -96,40 +62,46 @@ std::string ChatReply::chunk(const OutputDelta& delta) const {
     out["tool_calls"] =
         json::array{json::object{{"index", delta.call}, {"function", {{"arguments", delta.text}}}}};
   }
-  return json::serialize(chunk_json(head_, std::move(out), nullptr));
+  events->push_back(
+      {"", json::serialize(chunk_json(head(), std::move(out), nullptr, std::move(logprobs)))});
 }
 
-std::vector<std::string> ChatReply::finish(FinishReason reason, const ReplyUsage& usage) {
-  std::vector<std::string> made = chunks(parser_.finish());
-  said_.finish_reason = parser_.finish_reason(reason);
-  usage_ = usage;
+void ChatReply::add_end(ReplyEvents* events) {
   json::object delta = {{"content", ""}};
-  if (thinking_) delta["reasoning_content"] = nullptr;
-  json::object last = chunk_json(head_, std::move(delta), finish_reason_name(said_.finish_reason));
-  if (include_usage_) last["usage"] = usage_json(usage);
-  add_own(last, usage, thinking_, effort_);
-  made.push_back(json::serialize(last));
-  return made;
+  if (thinking()) delta["reasoning_content"] = nullptr;
+  json::object last =
+      chunk_json(head(), std::move(delta), finish_reason_name(said().finish_reason));
+  if (include_usage_) last["usage"] = usage_json(usage());
+  add_own(last, usage(), thinking() ? json::value(effort()) : json::value());
+  events->push_back({"", json::serialize(last)});
 }
+
+ReplyEvent ChatReply::fail(const std::string& message) { return {"", error_body(500, message)}; }
 
 std::string ChatReply::whole() const {
-  json::object message = {{"role", "assistant"}, {"content", said_.content}};
-  if (thinking_) message["reasoning_content"] = said_.reasoning.value_or("");
-  if (!said_.tool_calls.empty()) {
-    json::array calls;
-    for (size_t i = 0; i < said_.tool_calls.size(); ++i) {
-      calls.push_back(call_json(head_, said_.tool_calls[i], i));
-    }
-    message["tool_calls"] = std::move(calls);
+  json::object message = {{"role", "assistant"}, {"content", said().content}};
+  if (thinking()) message["reasoning_content"] = said().reasoning.value_or("");
+  json::array calls;
+  for (size_t i = 0; i < said().tool_calls.size(); ++i) {
+    const ParsedCall& call = said().tool_calls[i];
+    calls.push_back({{"id", call_id(i)},
+                     {"type", "function"},
+                     {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
   }
-  json::object body = head_json(head_, "chat.completion");
+  if (!calls.empty()) message["tool_calls"] = std::move(calls);
+  json::value logged;
+  if (logprobs()) {
+    logged = {{"content", logged_json(content_tokens_)}};
+    if (thinking()) logged.as_object()["reasoning_content"] = logged_json(reasoning_tokens_);
+  }
+  json::object body = head_json(head(), "chat.completion");
   body["choices"] =
       json::array{json::object{{"index", 0},
                                {"message", std::move(message)},
-                               {"logprobs", nullptr},
-                               {"finish_reason", finish_reason_name(said_.finish_reason)}}};
-  body["usage"] = usage_json(usage_);
-  add_own(body, usage_, thinking_, effort_);
+                               {"logprobs", std::move(logged)},
+                               {"finish_reason", finish_reason_name(said().finish_reason)}}};
+  body["usage"] = usage_json(usage());
+  add_own(body, usage(), thinking() ? json::value(effort()) : json::value());
   return json::serialize(body);
 }
 
@@ -137,8 +109,9 @@ std::string error_body(int status, const std::string& message) {
   const char* type = status == 429   ? "rate_limit_error"
                      : status >= 500 ? "server_error"
                                      : "invalid_request_error";
+  const char* code = status == 404 ? "not_found" : type;
   return json::serialize(json::object{
-      {"error", {{"message", message}, {"type", type}, {"param", nullptr}, {"code", type}}}});
+      {"error", {{"message", message}, {"type", type}, {"param", nullptr}, {"code", code}}}});
 }
 
 }  // namespace fathom

@@ -1,12 +1,96 @@
 #include "serve/routes.h"
 
+#include <array>
 #include <boost/json.hpp>
 #include <cstdio>
+#include <functional>
+#include <string_view>
+
+#include "serve/chat_reply.h"
+#include "serve/messages_reply.h"
+#include "serve/token_calls.h"
 
 namespace fathom {
 namespace {
 
 namespace json = boost::json;
+
+// What a plain route answers from.
+struct PlainCall {
+  const HttpRequest& request;
+  const ChatService& service;
+  const std::string& version;
+  bool draining = false;
+};
+using PlainAnswer = HttpReply (*)(const PlainCall& call);
+
+struct Route {
+  std::string_view path;
+  std::string_view method;
+  PlainAnswer answer = nullptr;         // null: the call goes to the engine
+  Protocol protocol = Protocol::kChat;  // of a call that goes there
+};
+
+HttpReply health(const PlainCall& /*call*/) { return {.body = R"({"status":"ok"})"}; }
+
+HttpReply ready(const PlainCall& call) {
+  if (!call.draining) return {.body = R"({"status":"ready"})"};
+  return error_reply(Dialect::kOpenAi, 503, "ready: the server is going down");
+}
+
+HttpReply version(const PlainCall& call) {
+  return {.body = json::serialize(json::object{{"version", call.version}})};
+}
+
+HttpReply models(const PlainCall& call) {
+  const ServiceOptions& served = call.service.options();
+  const json::object model = {{"id", served.model_name},
+                              {"object", "model"},
+                              {"owned_by", "fathom"},
+                              {"context_length", served.context}};
+  return {.body = json::serialize(json::object{{"object", "list"}, {"data", json::array{model}}})};
+}
+
+HttpReply tokens(const PlainCall& call,
+                 Result<std::string> (*answer)(const ChatService&, std::string_view)) {
+  const Result<std::string> body = answer(call.service, call.request.body);
+  if (body) return {.body = *body};
+  return refusal(dialect_of(call.request.path), body.error(), call.draining, 0);
+}
+HttpReply count(const PlainCall& call) { return tokens(call, count_tokens); }
+HttpReply encode(const PlainCall& call) { return tokens(call, tokenize); }
+HttpReply decode(const PlainCall& call) { return tokens(call, detokenize); }
+
+constexpr auto kRoutes = std::to_array<Route>({
+    {"/health", "GET", health},
+    {"/ready", "GET", ready},
+    {"/version", "GET", version},
+    {"/v1/models", "GET", models},
+    {"/models", "GET", models},
+    {"/v1/chat/completions", "POST", nullptr, Protocol::kChat},
+    {"/chat/completions", "POST", nullptr, Protocol::kChat},
+    {"/beta/chat/completions", "POST", nullptr, Protocol::kChat},
+    {"/v1/completions", "POST", nullptr, Protocol::kCompletions},
+    {"/completions", "POST", nullptr, Protocol::kCompletions},
+    {"/beta/completions", "POST", nullptr, Protocol::kCompletions},
+    {"/v1/responses", "POST", nullptr, Protocol::kResponses},
+    {"/responses", "POST", nullptr, Protocol::kResponses},
+    {"/v1/messages", "POST", nullptr, Protocol::kMessages},
+    {"/anthropic/v1/messages", "POST", nullptr, Protocol::kMessages},
+    {"/anthropic/messages", "POST", nullptr, Protocol::kMessages},
+    {"/v1/messages/count_tokens", "POST", count},
+    {"/anthropic/v1/messages/count_tokens", "POST", count},
+    {"/anthropic/messages/count_tokens", "POST", count},
+    {"/tokenize", "POST", encode},
+    {"/detokenize", "POST", decode},
+});
+
+const Route* find_route(const std::string& path) {
+  for (const Route& route : kRoutes) {
+    if (route.path == path) return &route;
+  }
+  return nullptr;
+}
 
 std::string framed(const std::string& data) {
   char size[20];
@@ -14,50 +98,49 @@ std::string framed(const std::string& data) {
   return size + data + "\r\n";
 }
 
-std::string models_body(const ServiceOptions& served) {
-  const json::object model = {{"id", served.model_name},
-                              {"object", "model"},
-                              {"owned_by", "fathom"},
-                              {"context_length", served.context}};
-  return json::serialize(json::object{{"object", "list"}, {"data", json::array{model}}});
-}
-
-HttpReply wrong_method(const HttpRequest& request, const char* wanted) {
-  HttpReply reply =
-      error_reply(405, request.path + ": wanted " + wanted + ", found " + request.method);
-  reply.allow = wanted;
-  return reply;
-}
-
 }  // namespace
 
-bool is_chat(const std::string& path) {
-  return path == "/v1/chat/completions" || path == "/chat/completions";
+Dialect dialect_of(const std::string& path) {
+  const bool anthropic = path.starts_with("/anthropic/") || path.starts_with("/v1/messages");
+  return anthropic ? Dialect::kAnthropic : Dialect::kOpenAi;
 }
 
-HttpReply error_reply(int status, const std::string& message) {
-  return {.status = status, .body = error_body(status, message)};
+HttpReply error_reply(Dialect dialect, int status, const std::string& message) {
+  return {.status = status,
+          .body = dialect == Dialect::kAnthropic ? messages_error_body(status, message)
+                                                 : error_body(status, message)};
 }
 
-HttpReply plain_reply(const HttpRequest& request, const ServiceOptions& served,
-                      const std::string& version, bool draining) {
-  const std::string& path = request.path;
-  const bool models = path == "/v1/models" || path == "/models";
-  if (is_chat(path)) return wrong_method(request, "POST");
-  if (!models && path != "/health" && path != "/ready" && path != "/version") {
-    return error_reply(404, "path: wanted a route of this server, found " + path);
+std::optional<Protocol> protocol_of(const HttpRequest& request) {
+  const Route* route = find_route(request.path);
+  if (route == nullptr || route->answer != nullptr || route->method != request.method) {
+    return std::nullopt;
   }
-  if (request.method != "GET") return wrong_method(request, "GET");
-  if (models) return {.body = models_body(served)};
-  if (path == "/version") return {.body = json::serialize(json::object{{"version", version}})};
-  if (path == "/health") return {.body = R"({"status":"ok"})"};
-  if (draining) return error_reply(503, "ready: the server is going down");
-  return {.body = R"({"status":"ready"})"};
+  return route->protocol;
 }
 
-HttpReply refusal(const Error& error, bool draining, int64_t retry_us) {
-  if (error.code != ErrorCode::kExhausted) return error_reply(400, error.message);
-  HttpReply reply = error_reply(draining ? 503 : 429, error.message);
+HttpReply plain_reply(const HttpRequest& request, const ChatService& service,
+                      const std::string& version, bool draining) {
+  const Dialect dialect = dialect_of(request.path);
+  const Route* route = find_route(request.path);
+  if (route == nullptr) {
+    return error_reply(dialect, 404, "path: wanted a route of this server, found " + request.path);
+  }
+  if (route->method != request.method) {
+    const std::string wanted(route->method);
+    HttpReply reply = error_reply(
+        dialect, 405, request.path + ": wanted " + wanted + ", found " + request.method);
+    reply.allow = wanted;
+    return reply;
+  }
+  return route->answer(
+      {.request = request, .service = service, .version = version, .draining = draining});
+}
+
+HttpReply refusal(Dialect dialect, const Error& error, bool draining, int64_t retry_us) {
+  if (error.code == ErrorCode::kNotFound) return error_reply(dialect, 404, error.message);
+  if (error.code != ErrorCode::kExhausted) return error_reply(dialect, 400, error.message);
+  HttpReply reply = error_reply(dialect, draining ? 503 : 429, error.message);
   reply.retry_after_s = (retry_us + 999'999) / 1'000'000;
   return reply;
 }
@@ -68,7 +151,16 @@ std::string stream_head() {
 }
 
 std::string comment_chunk(const std::string& text) { return framed(": " + text + "\n\n"); }
-std::string event_chunk(const std::string& data) { return framed("data: " + data + "\n\n"); }
+
+std::string event_chunks(const ReplyEvents& events) {
+  std::string chunks;
+  for (const ReplyEvent& event : events) {
+    const std::string name = event.name.empty() ? "" : "event: " + event.name + "\n";
+    chunks += framed(name + "data: " + event.data + "\n\n");
+  }
+  return chunks;
+}
+
 std::string last_chunk() { return "0\r\n\r\n"; }
 
 }  // namespace fathom

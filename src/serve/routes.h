@@ -1,28 +1,39 @@
 #pragma once
 
-// What the routes answer without the engine, and the bytes of streams. No sockets.
+// The routes of the server: which there are, what those answer that need no engine, errors in the
+// form of each route's protocol, and the bytes of streams. No sockets.
+
+#include <optional>
+#include <string>
 
 #include "base/result.h"
-#include "serve/chat_job.h"
+#include "serve/chat_service.h"
 #include "serve/http_message.h"
 
 namespace fathom {
 
-bool is_chat(const std::string& path);
+// Whose error object a route answers with.
+enum class Dialect : uint8_t { kOpenAi, kAnthropic };
 
-HttpReply error_reply(int status, const std::string& message);
+// By the path alone, so that a request that could not be read gets its own protocol's error too.
+Dialect dialect_of(const std::string& path);
 
-// Every route but a POST to chat.
-HttpReply plain_reply(const HttpRequest& request, const ServiceOptions& served,
+HttpReply error_reply(Dialect dialect, int status, const std::string& message);
+
+// The protocol of a call that goes to the engine; nothing for any other route or method.
+std::optional<Protocol> protocol_of(const HttpRequest& request);
+
+// Every other route, and what is no route.
+HttpReply plain_reply(const HttpRequest& request, const ChatService& service,
                       const std::string& version, bool draining);
 
 // A call that was not taken in.
-HttpReply refusal(const Error& error, bool draining, int64_t retry_us);
+HttpReply refusal(Dialect dialect, const Error& error, bool draining, int64_t retry_us);
 
 // The head of an answer that is a stream of events; its body comes in chunks.
 std::string stream_head();
 std::string comment_chunk(const std::string& text);
-std::string event_chunk(const std::string& data);
+std::string event_chunks(const ReplyEvents& events);
 std::string last_chunk();
 
 }  // namespace fathom

@@ -175,7 +175,7 @@ class Server::Loop {
     reading_.erase(round);
     limit.cancel();
     if (code) {
-      const HttpReply reply = unread(code, late);
+      const HttpReply reply = unread(code, late, std::string(parser.get().target()));
       if (reply.status == 0) co_return false;
       stream.expires_after(milliseconds(options_.write_ms));
       co_await write(stream, reply, false);
@@ -188,13 +188,13 @@ class Server::Loop {
     HttpRequest request = {.method = std::string(message.method_string()),
                            .path = target.substr(0, target.find('?')),
                            .body = std::move(message.body())};
-    if (!is_chat(request.path) || request.method != "POST") {
-      const HttpReply reply =
-          plain_reply(request, service_.options(), options_.version, host_->draining());
+    const std::optional<Protocol> protocol = protocol_of(request);
+    if (!protocol) {
+      const HttpReply reply = plain_reply(request, service_, options_.version, host_->draining());
       log(request, reply.status);
       co_return co_await write(stream, reply, keep);
     }
-    co_return co_await chat(stream, buffer, request, keep && message.version() == 11);
+    co_return co_await answer(stream, buffer, *protocol, request, keep && message.version() == 11);
   }
 
   // Reads on for a moment: a connection closed on unread bytes is reset, and the answer lost.
@@ -217,33 +217,37 @@ class Server::Loop {
   }
 
   // What to tell a client whose request could not be read; status 0: nothing.
-  HttpReply unread(boost::system::error_code code, bool late) const {
+  HttpReply unread(boost::system::error_code code, bool late, const std::string& path) const {
+    const Dialect dialect = dialect_of(path);
     HttpReply reply = {.status = 0};
     if (code == http::error::body_limit) {
-      reply = error_reply(413, "body: wanted at most " + std::to_string(options_.body_bytes_max) +
-                                   " bytes, found more");
+      reply = error_reply(
+          dialect, 413,
+          "body: wanted at most " + std::to_string(options_.body_bytes_max) + " bytes, found more");
     } else if (code == http::error::header_limit) {
-      reply =
-          error_reply(431, "header: wanted at most " + std::to_string(options_.header_bytes_max) +
-                               " bytes, found more");
+      reply = error_reply(dialect, 431,
+                          "header: wanted at most " + std::to_string(options_.header_bytes_max) +
+                              " bytes, found more");
     } else if (late) {
       reply = error_reply(
-          408, "request: wanted all of it within " + std::to_string(options_.read_ms) + " ms");
+          dialect, 408,
+          "request: wanted all of it within " + std::to_string(options_.read_ms) + " ms");
     } else if (code.category() == make_error_code(http::error::bad_method).category() &&
                code != http::error::end_of_stream && code != http::error::partial_message) {
-      reply = error_reply(400, "request: wanted HTTP/1.1, found: " + code.message());
+      reply = error_reply(dialect, 400, "request: wanted HTTP/1.1, found: " + code.message());
     }
     if (reply.status != 0) log({}, reply.status);
     return reply;
   }
 
-  asio::awaitable<bool> chat(beast::tcp_stream& stream, const beast::flat_buffer& buffer,
-                             const HttpRequest& request, bool keep) {
-    Result<std::unique_ptr<ChatJob>> begun = service_.begin(request.body);
+  asio::awaitable<bool> answer(beast::tcp_stream& stream, const beast::flat_buffer& buffer,
+                               Protocol protocol, const HttpRequest& request, bool keep) {
+    const Dialect dialect = dialect_of(request.path);
+    Result<std::unique_ptr<ChatJob>> begun = service_.begin(protocol, request.body);
     Result<RequestId> id =
         begun ? host_->submit((*begun)->take_request()) : Result<RequestId>(begun.error());
     if (!id) {
-      const HttpReply reply = refusal(id.error(), host_->draining(), host_->retry_us({}));
+      const HttpReply reply = refusal(dialect, id.error(), host_->draining(), host_->retry_us({}));
       log(request, reply.status);
       co_return co_await write(stream, reply, keep);
     }
@@ -252,24 +256,26 @@ class Server::Loop {
     waiting_.emplace(*id, &waiting);
     bool open = true;
     if (job.stream()) {
-      const std::string head = stream_head() + event_chunk(job.reply().first_chunk());
+      const std::string head = stream_head() + event_chunks(job.reply().open());
       open = co_await send(stream, head);
     }
     while (open && !job.ended()) open = co_await advance(stream, buffer, job, *id, waiting);
     waiting_.erase(*id);
-    if (!job.ended()) host_->cancel(*id);
+    if (!job.ended() || job.failure()) host_->cancel(*id);
     const int status = !open ? 499 : job.failure() ? 500 : 200;
     log(request, status);
     if (!open) co_return false;
     if (job.stream()) {
       std::string end;
-      if (job.failure()) end = event_chunk(error_body(500, *job.failure()));
-      end += event_chunk("[DONE]") + last_chunk();
+      if (job.failure()) end = event_chunks({job.reply().fail(*job.failure())});
+      const std::string done(job.reply().end_data());
+      if (!done.empty()) end += event_chunks({{"", done}});
+      end += last_chunk();
       const bool sent = co_await send(stream, end);
       co_return sent&& keep;
     }
-    const HttpReply reply =
-        job.failure() ? error_reply(500, *job.failure()) : HttpReply{.body = job.reply().whole()};
+    const HttpReply reply = job.failure() ? error_reply(dialect, 500, *job.failure())
+                                          : HttpReply{.body = job.reply().whole()};
     co_return co_await write(stream, reply, keep);
   }
 
@@ -299,8 +305,7 @@ class Server::Loop {
     std::string pieces;
     while (!waiting.outputs.empty()) {
       const bool was_said = job.said_all();
-      for (const std::string& chunk : job.take(waiting.outputs.front()))
-        pieces += event_chunk(chunk);
+      pieces += event_chunks(job.take(waiting.outputs.front()));
       waiting.outputs.pop_front();
       if (job.said_all() && !was_said) host_->cancel(id);
     }

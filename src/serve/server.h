@@ -3,7 +3,9 @@
 // Server: HTTP/1.1 around a ChatService and an engine. Routes, limits of transport, streams.
 //
 //   GET  /health  the process is alive            GET /ready  it takes requests (503: it drains)
-//   GET  /version, /v1/models                     POST /v1/chat/completions
+//   GET  /version, /v1/models                     POST /v1/chat/completions, /v1/completions
+//   POST /v1/messages, /v1/messages/count_tokens  POST /v1/responses
+//   POST /tokenize, /detokenize
 //
 // A slow client (too many bytes unsent, or none taken for a while) and one that went away are
 // cancelled; nobody else is touched. Source: docs/design.md section 4.
@@ -13,7 +15,7 @@
 #include <memory>
 #include <string>
 
-#include "serve/chat_job.h"
+#include "serve/chat_service.h"
 #include "serve/engine_host.h"
 
 namespace fathom {

@@ -1,0 +1,163 @@
+#include "serve/chat_service.h"
+
+#include <cstdio>
+#include <ctime>
+#include <random>
+#include <utility>
+
+#include "serve/chat_reply.h"
+#include "serve/completions_reply.h"
+#include "serve/messages_call.h"
+#include "serve/messages_reply.h"
+#include "serve/responses_reply.h"
+#include "text/markers.h"
+
+namespace fathom {
+namespace {
+
+std::string hex(uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016lx", static_cast<unsigned long>(value));
+  return text;
+}
+
+Result<void> check_format(const ChatCall& call) {
+  const ResponseFormat format = call.request.response_format;
+  if (format == ResponseFormat::kText || format == ResponseFormat::kJsonObject) return {};
+  return invalid(std::string(call.format_field) +
+                 ": wanted text or json_object, found a form that this version cannot enforce");
+}
+
+}  // namespace
+
+ChatService::ChatService(const LoadedModel& loaded, ChatTemplate chat, ServiceOptions options)
+    : loaded_(loaded), chat_(std::move(chat)), options_(std::move(options)) {
+  std::random_device device;
+  salt_ = static_cast<uint64_t>(device()) << 32 | device();
+}
+
+Result<std::unique_ptr<ChatJob>> ChatService::begin(Protocol protocol, std::string_view body) {
+  switch (protocol) {
+    case Protocol::kChat: {
+      FATHOM_ASSIGN_OR_RETURN(ChatCall call, parse_chat_call(body));
+      return begin_chat(call, "chatcmpl-", [&](ReplyHead head) {
+        return std::make_unique<ChatReply>(std::move(head), call);
+      });
+    }
+    case Protocol::kMessages: {
+      FATHOM_ASSIGN_OR_RETURN(ChatCall call, parse_messages_call(body));
+      return begin_chat(call, "msg_", [&](ReplyHead head) {
+        head.call_prefix.replace(0, 4, "toolu");
+        return std::make_unique<MessagesReply>(std::move(head), call);
+      });
+    }
+    case Protocol::kResponses: {
+      FATHOM_ASSIGN_OR_RETURN(ResponsesCall call, parse_responses_call(body));
+      return begin_chat(call.chat, "resp_", [&](ReplyHead head) {
+        return std::make_unique<ResponsesReply>(std::move(head), call);
+      });
+    }
+    case Protocol::kCompletions:
+      return begin_completions(body);
+  }
+  return invalid("protocol: wanted one of this server, found another");
+}
+
+Result<void> ChatService::check_model(const std::string& name) const {
+  if (name.empty() || name == options_.model_name) return {};
+  return Error{ErrorCode::kNotFound,
+               "model: wanted " + options_.model_name + ", found " + json_quoted(name)};
+}
+
+Result<std::vector<TokenId>> ChatService::prompt_ids(const ChatRequest& request) const {
+  const Result<RenderedPrompt> prompt = chat_.render(request);
+  if (!prompt) return invalid(prompt.error().message);
+  if (!prompt->images.empty()) {
+    return invalid(prompt->images[0].path +
+                   ": wanted text, found an image, which this version cannot read");
+  }
+  return loaded_.tokenizer->encode(prompt->text.text, prompt->text.markers);
+}
+
+Result<std::unique_ptr<ChatJob>> ChatService::begin_chat(const ChatCall& call,
+                                                         const char* id_prefix,
+                                                         const MakeReply& make) {
+  FATHOM_RETURN_IF_ERROR(check_model(call.model));
+  FATHOM_RETURN_IF_ERROR(check_format(call));
+  FATHOM_ASSIGN_OR_RETURN(std::vector<TokenId> ids, prompt_ids(call.request));
+  FATHOM_ASSIGN_OR_RETURN(const int64_t max_tokens,
+                          answer_tokens(call, static_cast<int64_t>(ids.size()), options_.context));
+  ReplyHead head = next_head(id_prefix);
+  Request request = request_of(std::move(ids), call.sampling, call.seeded, call.restore);
+  request.max_tokens = max_tokens;
+  request.top_logprobs = call.top_logprobs;
+  return std::make_unique<ChatJob>(make(std::move(head)), std::move(request), call.stream,
+                                   call.logprobs, *loaded_.tokenizer);
+}
+
+Result<std::vector<TokenId>> ChatService::completion_ids(const CompletionsCall& call) const {
+  if (const auto* ids = std::get_if<std::vector<TokenId>>(&call.prompt)) {
+    const Result<void> known = loaded_.tokenizer->check_ids(*ids);
+    if (!known) return invalid("prompt: " + known.error().message);
+    return *ids;
+  }
+  const auto& text = std::get<std::string>(call.prompt);
+  if (!call.suffix) return raw_prompt_ids(loaded_, text);
+  for (const std::string_view marker : {kInfillBeginText, kInfillHoleText, kInfillEndText}) {
+    if (loaded_.tokenizer->added_token(marker)) continue;
+    return invalid("suffix: wanted none, since the model has no token " + std::string(marker) +
+                   ", found one");
+  }
+  const MarkedText prompt = infill_prompt(text, *call.suffix);
+  return loaded_.tokenizer->encode(prompt.text, prompt.markers);
+}
+
+Result<std::unique_ptr<ChatJob>> ChatService::begin_completions(std::string_view body) {
+  FATHOM_ASSIGN_OR_RETURN(const CompletionsCall call, parse_completions_call(body));
+  FATHOM_RETURN_IF_ERROR(check_model(call.common.model));
+  FATHOM_ASSIGN_OR_RETURN(std::vector<TokenId> ids, completion_ids(call));
+  FATHOM_ASSIGN_OR_RETURN(const int64_t max_tokens,
+                          answer_tokens({.prompt_field = "prompt",
+                                         .max_tokens_field = "max_tokens",
+                                         .max_tokens = call.max_tokens,
+                                         .usual = kUsualCompletion},
+                                        static_cast<int64_t>(ids.size()), options_.context));
+  std::string echo;
+  if (call.echo) {
+    const auto* text = std::get_if<std::string>(&call.prompt);
+    if (text != nullptr) echo = *text;
+    if (text == nullptr) {
+      FATHOM_ASSIGN_OR_RETURN(echo, loaded_.tokenizer->decode(ids));
+    }
+  }
+  const CommonFields& common = call.common;
+  ReplyHead head = next_head("cmpl-");
+  Request request = request_of(std::move(ids), common.sampling, common.seeded, common.restore);
+  request.max_tokens = max_tokens;
+  request.n_choices = call.n_choices;
+  request.top_logprobs = call.logprobs.value_or(0);
+  return std::make_unique<ChatJob>(
+      std::make_unique<CompletionsReply>(std::move(head), call, std::move(echo)),
+      std::move(request), common.stream, call.logprobs.has_value(), *loaded_.tokenizer);
+}
+
+Request ChatService::request_of(std::vector<TokenId> prompt, const SamplingOptions& sampling,
+                                bool seeded, std::optional<RestoreGrade> restore) const {
+  Request request = {.prompt = std::move(prompt),
+                     .sampling = sampling,
+                     .restore = restore.value_or(options_.restore)};
+  if (!seeded) request.sampling.seed = salt_ + n_jobs_ * 0x9E3779B97F4A7C15U;
+  request.stop_ids = {static_cast<int32_t>(loaded_.model->config().eos_token_id)};
+  return request;
+}
+
+ReplyHead ChatService::next_head(const char* id_prefix) {
+  const std::string tag = hex(salt_) + hex(++n_jobs_);
+  return {.id = id_prefix + tag,
+          .created = static_cast<int64_t>(std::time(nullptr)),
+          .model = options_.model_name,
+          .fingerprint = options_.fingerprint,
+          .call_prefix = "call_" + tag + "_"};
+}
+
+}  // namespace fathom

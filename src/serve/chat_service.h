@@ -1,0 +1,60 @@
+#pragma once
+
+// ChatService: bodies of calls become jobs for the model that is served.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/load.h"
+#include "serve/chat_call.h"
+#include "serve/chat_job.h"
+#include "serve/completions_call.h"
+#include "text/chat_template.h"
+
+namespace fathom {
+
+enum class Protocol : uint8_t { kChat, kMessages, kResponses, kCompletions };
+
+struct ServiceOptions {
+  std::string model_name;
+  std::string fingerprint;
+  int64_t context = 0;
+  RestoreGrade restore = RestoreGrade::kBounded;  // where a call names none
+};
+
+// Thread rule: one thread.
+class ChatService {
+ public:
+  // The model outlives the service; it has a tokenizer.
+  ChatService(const LoadedModel& loaded, ChatTemplate chat, ServiceOptions options);
+
+  const ServiceOptions& options() const { return options_; }
+  const LoadedModel& loaded() const { return loaded_; }
+  // kInvalid: the call is refused with status 400; kNotFound: with 404, another model is served.
+  Result<std::unique_ptr<ChatJob>> begin(Protocol protocol, std::string_view body);
+
+  // kNotFound unless the name is empty or that of the model.
+  Result<void> check_model(const std::string& name) const;
+  Result<std::vector<TokenId>> prompt_ids(const ChatRequest& request) const;
+
+ private:
+  Result<std::unique_ptr<ChatJob>> begin_completions(std::string_view body);
+  using MakeReply = std::function<std::unique_ptr<Reply>(ReplyHead)>;
+  Result<std::unique_ptr<ChatJob>> begin_chat(const ChatCall& call, const char* id_prefix,
+                                              const MakeReply& make);
+  Result<std::vector<TokenId>> completion_ids(const CompletionsCall& call) const;
+  Request request_of(std::vector<TokenId> prompt, const SamplingOptions& sampling, bool seeded,
+                     std::optional<RestoreGrade> restore) const;
+  ReplyHead next_head(const char* id_prefix);
+
+  const LoadedModel& loaded_;
+  ChatTemplate chat_;
+  const ServiceOptions options_;
+  uint64_t salt_ = 0;  // of ids and of seeds that no call gave
+  uint64_t n_jobs_ = 0;
+};
+
+}  // namespace fathom

@@ -1,0 +1,128 @@
+#include "serve/completions_call.h"
+
+#include <limits>
+
+#include "text/markers.h"
+
+namespace fathom {
+namespace {
+
+constexpr size_t kStopMax = 16;
+
+void read_prompt(BodyFields& fields, CompletionsCall* call) {
+  constexpr const char* kWanted = "a string or an array of token ids";
+  const Json* prompt = fields.find("prompt");
+  // A list of one prompt is that prompt.
+  if (prompt != nullptr && prompt->as_array() != nullptr && !prompt->as_array()->empty() &&
+      !prompt->as_array()->front().is_number()) {
+    const size_t n = prompt->as_array()->size();
+    if (n > 1) return fields.refuse("prompt", "one prompt", std::to_string(n));
+    prompt = &prompt->as_array()->front();
+  }
+  if (prompt == nullptr) return fields.refuse("prompt", kWanted, "nothing");
+  if (prompt->as_string() != nullptr) {
+    call->prompt = *prompt->as_string();
+    return;
+  }
+  if (prompt->as_array() == nullptr) return fields.refuse("prompt", kWanted, prompt->kind_name());
+  const auto ids = read_ids(*prompt->as_array(), "prompt");
+  if (!ids) return fields.keep(ids.error());
+  if (ids->empty()) return fields.refuse("prompt", "at least one token id", "none");
+  call->prompt = *ids;
+}
+
+void read_stop(BodyFields& fields, CompletionsCall* call) {
+  const Json* value = fields.find("stop");
+  if (value == nullptr) return;
+  JsonArray one;
+  if (value->as_string() != nullptr) one.push_back(*value);
+  const JsonArray* items = value->as_string() != nullptr ? &one : value->as_array();
+  if (items == nullptr) {
+    return fields.refuse("stop", "a string or an array of strings", value->kind_name());
+  }
+  if (items->size() > kStopMax) {
+    return fields.refuse("stop", "at most 16 strings", std::to_string(items->size()));
+  }
+  for (const Json& item : *items) {
+    if (item.as_string() == nullptr || item.as_string()->empty()) {
+      return fields.refuse("stop", "strings that are not empty", &item);
+    }
+    call->stop.push_back(*item.as_string());
+  }
+}
+
+bool is_given(const BodyFields& fields, const char* name) {
+  const Json* value = fields.find(name);
+  if (value == nullptr) return false;
+  const bool empty = value->as_object() != nullptr && value->as_object()->empty();
+  return !empty;
+}
+
+void refuse_what_is_not_built(BodyFields& fields, const CompletionsCall& call) {
+  for (const char* name : {"prompt_logprobs", "logit_bias"}) {
+    if (is_given(fields, name)) {
+      fields.refuse(name, "nothing, since this version has none", fields.find(name)->kind_name());
+    }
+  }
+  if (call.echo && call.logprobs) {
+    fields.refuse("logprobs", "nothing beside echo, since this version has none of the prompt",
+                  std::to_string(*call.logprobs));
+  }
+  if (call.suffix && call.echo) fields.refuse("echo", "false beside a suffix", "true");
+  if (call.suffix && !std::holds_alternative<std::string>(call.prompt)) {
+    fields.refuse("prompt", "a string beside a suffix", "token ids");
+  }
+}
+
+}  // namespace
+
+Result<CompletionsCall> parse_completions_call(std::string_view body) {
+  FATHOM_ASSIGN_OR_RETURN(const Json parsed, parse_body(body));
+  BodyFields fields(parsed);
+  CompletionsCall call;
+  call.common = read_common(fields);
+  read_prompt(fields, &call);
+  if (const Json* options = fields.object("stream_options")) {
+    BodyFields inner(*options, "stream_options");
+    inner.flag("include_usage", call.include_usage);
+    fields.keep(inner.done());
+  }
+  std::string suffix;
+  fields.text("suffix", suffix);
+  if (!suffix.empty()) call.suffix = suffix;
+  call.max_tokens = fields.integer("max_tokens", 1, call.suffix ? kMaxInfill : kMaxTokensMax);
+  call.n_choices = fields.integer("n", 1, kMaxChoices).value_or(1);
+  fields.integer("best_of", call.n_choices, call.n_choices);
+  fields.flag("echo", call.echo);
+  call.logprobs = fields.integer("logprobs", 0, kTopLogprobsMax);
+  read_stop(fields, &call);
+  refuse_what_is_not_built(fields, call);
+  FATHOM_RETURN_IF_ERROR(fields.done());
+  return call;
+}
+
+MarkedText infill_prompt(std::string_view prefix, std::string_view suffix) {
+  MarkedText text;
+  text.marker(kBosText);
+  text.marker(kInfillBeginText);
+  text.plain(prefix);
+  text.marker(kInfillHoleText);
+  text.plain(suffix);
+  text.marker(kInfillEndText);
+  return text;
+}
+
+Result<std::vector<TokenId>> read_ids(const JsonArray& values, const std::string& place) {
+  std::vector<TokenId> ids;
+  for (const Json& value : values) {
+    const int64_t* id = value.as_int64();
+    if (id == nullptr || *id < 0 || *id > std::numeric_limits<TokenId>::max()) {
+      return invalid(place + "[" + std::to_string(ids.size()) + "]: wanted a token id, found " +
+                     (value.is_number() ? json_text(value) : value.kind_name()));
+    }
+    ids.push_back(static_cast<TokenId>(*id));
+  }
+  return ids;
+}
+
+}  // namespace fathom
