@@ -57,7 +57,7 @@ void PrefixCache::publish(BlockLease& lease, std::span<const BlockKey> keys) {
     const size_t at = lease.shared.size();
     const auto found = by_key_.find(keys[at]);
     if (found == by_key_.end()) {
-      lease.shared.push_back(add(keys[at], lease.blocks[at], lease.shared));
+      lease.shared.push_back(add(keys[at], lease.blocks[at], lease));
       ++counters_.published;
       continue;
     }
@@ -76,7 +76,7 @@ void PrefixCache::publish(BlockLease& lease, std::span<const BlockKey> keys) {
 Result<BlockLease> PrefixCache::fork(const BlockLease& lease, int64_t n_tokens) {
   const auto n_full = static_cast<size_t>(n_tokens / kBlockTokens);
   FATHOM_CHECK(n_full <= lease.shared.size());
-  BlockLease copy;
+  BlockLease copy = {.owner = lease.owner};
   const bool partial = n_tokens % kBlockTokens != 0;
   if (partial) {
     FATHOM_CHECK(n_full < lease.blocks.size());
@@ -104,9 +104,32 @@ void PrefixCache::release(BlockLease& lease) {
   lease = {};
 }
 
-void PrefixCache::clear() {
-  while (evict()) {
+int64_t PrefixCache::clear(std::optional<uint64_t> owner) {
+  std::vector<NodeId> leaves;
+  for (const auto& [priority, id] : leaves_) {
+    if (!owner || node(id).owner == *owner) leaves.push_back(id);
   }
+  int64_t n_dropped = 0;
+  while (!leaves.empty()) {
+    const NodeId id = leaves.back();
+    const NodeId parent = node(id).parent;
+    const bool root = node(id).depth == 0;
+    leaves.pop_back();
+    remove(id);
+    ++n_dropped;
+    if (root || node(parent).n_children > 0 || node(parent).n_pins > 0) continue;
+    if (!owner || node(parent).owner == *owner) leaves.push_back(parent);
+  }
+  counters_.cleared += n_dropped;
+  return n_dropped;
+}
+
+std::map<uint64_t, int64_t> PrefixCache::nodes_by_owner() const {
+  std::map<uint64_t, int64_t> counts;
+  for (const Node& n : nodes_) {
+    if (n.live) ++counts[n.owner];
+  }
+  return counts;
 }
 
 Result<BlockId> PrefixCache::allocate() {
@@ -114,8 +137,9 @@ Result<BlockId> PrefixCache::allocate() {
   return pool_.allocate();
 }
 
-// `path` are the nodes above it.
-NodeId PrefixCache::add(const BlockKey& key, BlockId block, const std::vector<NodeId>& path) {
+// Below the nodes that the lease shares.
+NodeId PrefixCache::add(const BlockKey& key, BlockId block, const BlockLease& lease) {
+  const std::vector<NodeId>& path = lease.shared;
   if (unused_.empty()) {
     unused_.push_back(static_cast<NodeId>(nodes_.size()));
     nodes_.emplace_back();
@@ -127,6 +151,7 @@ NodeId PrefixCache::add(const BlockKey& key, BlockId block, const std::vector<No
               .depth = static_cast<int64_t>(path.size()),
               .n_pins = 1,
               .n_uses = 1,
+              .owner = lease.owner,
               .live = true};
   if (!path.empty()) {
     node(id).parent = path.back();
@@ -166,9 +191,15 @@ void PrefixCache::touch(Node& n) {
 bool PrefixCache::evict() {
   if (leaves_.empty()) return false;
   const auto [priority, id] = *leaves_.begin();
-  leaves_.erase(leaves_.begin());
   floor_ = std::max(floor_, priority);
+  remove(id);
+  ++counters_.evicted;
+  return true;
+}
+
+void PrefixCache::remove(NodeId id) {
   Node& n = node(id);
+  leaves_.erase({n.priority, id});
   FATHOM_CHECK(n.n_pins == 0 && n.n_children == 0);
   if (n.depth > 0) {
     Node& parent = node(n.parent);
@@ -181,9 +212,7 @@ bool PrefixCache::evict() {
   n.live = false;
   unused_.push_back(id);
   --n_idle_;
-  ++counters_.evicted;
   ++epoch_;
-  return true;
 }
 
 void PrefixCache::check(std::span<const BlockLease* const> leases) const {

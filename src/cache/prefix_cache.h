@@ -11,6 +11,8 @@
 //   therefore free blocks and nodes without a pin together are what can still be had.
 // Cached blocks are never written. Thread rule: owned by the engine thread.
 
+#include <map>
+#include <optional>
 #include <set>
 #include <unordered_map>
 
@@ -24,6 +26,7 @@ enum class NodeId : uint32_t {};
 struct BlockLease {
   std::vector<BlockId> blocks;  // all, in the order of positions
   std::vector<NodeId> shared;   // nodes of the first blocks; those after are the lease's own
+  uint64_t owner = 0;           // what it publishes is counted and cleared under this number
 
   int64_t n_blocks() const { return static_cast<int64_t>(blocks.size()); }
   int64_t n_shared() const { return static_cast<int64_t>(shared.size()); }
@@ -43,6 +46,7 @@ struct PrefixCounters {
   int64_t published = 0;
   int64_t merged = 0;  // found under its key when it was to be published
   int64_t evicted = 0;
+  int64_t cleared = 0;
   int64_t copied = 0;  // partial blocks, at forks
 };
 
@@ -79,12 +83,13 @@ class PrefixCache {
   // Unpins and frees. The lease is empty afterwards.
   void release(BlockLease& lease);
 
-  // Drops every node without a pin.
-  void clear();
+  // Drops every node without a pin, or those of one owner with no other's below; how many.
+  int64_t clear(std::optional<uint64_t> owner = std::nullopt);
 
   int64_t available() const { return pool_.n_free() + n_idle_; }
   int64_t n_nodes() const { return static_cast<int64_t>(by_key_.size()); }
   int64_t n_idle() const { return n_idle_; }
+  std::map<uint64_t, int64_t> nodes_by_owner() const;
   const PrefixCounters& counters() const { return counters_; }
   // Changes whenever peek() might.
   int64_t epoch() const { return epoch_; }
@@ -101,6 +106,7 @@ class PrefixCache {
     int64_t n_children = 0;
     int64_t n_pins = 0;
     int64_t n_uses = 0;
+    uint64_t owner = 0;
     double priority = 0;
     bool live = false;
   };
@@ -108,11 +114,12 @@ class PrefixCache {
   Node& node(NodeId id) { return nodes_[static_cast<size_t>(id)]; }
   const Node& node(NodeId id) const { return nodes_[static_cast<size_t>(id)]; }
   Result<BlockId> allocate();
-  NodeId add(const BlockKey& key, BlockId block, const std::vector<NodeId>& path);
+  NodeId add(const BlockKey& key, BlockId block, const BlockLease& lease);
   void pin(NodeId id);
   void unpin(NodeId id);
   void touch(Node& node);
   bool evict();
+  void remove(NodeId leaf);
 
   KvPool& pool_;
   DeviceMemory& memory_;

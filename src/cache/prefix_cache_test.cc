@@ -155,6 +155,34 @@ TEST(PrefixCache, AForkSharesFullBlocksAndCopiesThePartialOne) {
   f.cache.check(leases);
 }
 
+TEST(PrefixCache, OneOwnersBlocksAreClearedAndNoOthers) {
+  Fixture f(12);
+  const auto fill = [&](const std::string& branch, uint64_t owner) {
+    BlockLease lease = f.cache.match(path(branch));
+    lease.owner = owner;
+    EXPECT_TRUE(f.cache.grow(lease, static_cast<int64_t>(branch.size())));
+    f.cache.publish(lease, path(branch));
+    return lease;
+  };
+  BlockLease one = fill("abc", 1);
+  BlockLease fork = *f.cache.fork(one, 2 * kBlockTokens);
+  EXPECT_EQ(fork.owner, 1U);
+  BlockLease other = fill("xy", 2);
+  BlockLease held = fill("abd", 1);
+  f.cache.release(one);
+  f.cache.release(fork);
+  f.cache.release(other);
+  EXPECT_EQ(f.cache.nodes_by_owner(), (std::map<uint64_t, int64_t>{{1, 4}, {2, 2}}));
+  EXPECT_EQ(f.cache.clear(1), 1);  // "c": the others are pinned
+  f.cache.release(held);
+  EXPECT_EQ(f.cache.clear(1), 3);
+  EXPECT_EQ(f.cache.nodes_by_owner(), (std::map<uint64_t, int64_t>{{2, 2}}));
+  EXPECT_EQ(f.cache.clear(), 2);
+  EXPECT_EQ(f.cache.counters().cleared, 6);
+  EXPECT_EQ(f.cache.counters().evicted, 0);
+  EXPECT_EQ(f.pool.n_free(), 12);
+}
+
 // The plain model: which content each key stands for is the key itself (blocks are stamped), and
 // which keys must be there are those of leases that published them.
 class Model {
@@ -178,16 +206,22 @@ class Model {
           close();
           break;
         default:
-          if (random_() % 20 == 0) f_.cache.clear();
+          if (random_() % 20 == 0) clear();
       }
       verify();
     }
     while (!live_.empty()) close();
-    f_.cache.clear();
+    clear();
     EXPECT_EQ(f_.pool.n_free(), f_.pool.n_blocks());
   }
 
  private:
+  void clear() {
+    const int64_t n_idle = f_.cache.n_idle();
+    EXPECT_EQ(f_.cache.clear(), n_idle);
+    EXPECT_EQ(f_.cache.n_idle(), 0);
+  }
+
   struct Live {
     std::string branch;  // full blocks
     bool partial = false;
