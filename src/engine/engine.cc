@@ -113,6 +113,7 @@ bool Engine::tick(int64_t clock_us, int64_t wait_us) {
   end_late(now_us);
   admit(now_us);
   step(now_us);
+  mailbox_.tell(status());  // ahead of the outputs that it counts
   emit(now_us);
   return !live_.empty();
 }
@@ -121,6 +122,7 @@ void Engine::take_in(int64_t now_us, int64_t wait_us) {
   Mailbox::Inbox inbox = mailbox_.take_inbox(wait_us);
   for (Mailbox::Arrived& arrived : inbox.arrived) begin(std::move(arrived), now_us);
   for (const RequestId id : inbox.cancelled) end_request(id, EndReason::kCancelled);
+  for (const Mailbox::Asked& asked : inbox.asked) asked.answer(carry_out(asked.order));
 }
 
 void Engine::begin(Mailbox::Arrived arrived, int64_t now_us) {
@@ -218,20 +220,6 @@ void Engine::emit(int64_t now_us) {
                   .usage = task->usage});
     --room;
   }
-}
-
-EngineLoad Engine::load() const {
-  EngineLoad load = {.n_live = static_cast<int64_t>(live_.size())};
-  for (const auto& [id, task] : tasks_) {
-    load.n_waiting += task->phase == TaskPhase::kWaiting ? 1 : 0;
-    load.n_parked += task->phase == TaskPhase::kParked ? 1 : 0;
-    load.n_running += task->phase == TaskPhase::kRunning ? 1 : 0;
-  }
-  load.n_slots = limits_.n_sequences - executor_.windows().n_free();
-  load.n_pinned_blocks = executor_.blocks().n_blocks() - cache_.available();
-  load.n_sessions = sessions_.n_entries();
-  load.session_bytes = sessions_.bytes();
-  return load;
 }
 
 void Engine::check() const {

@@ -13,6 +13,7 @@
 #include <memory>
 
 #include "engine/mailbox.h"
+#include "engine/status.h"
 #include "engine/task.h"
 
 namespace fathom {
@@ -26,29 +27,6 @@ struct EngineOptions {
   int64_t max_unsent = 64;  // tokens of a choice that the outbox had no room for, before it waits
   // Time in microseconds, to measure steps by; null: steps are bounded by rows alone.
   std::function<int64_t()> clock_us;
-};
-
-struct EngineCounters {
-  int64_t n_steps = 0;
-  int64_t n_rows = 0;
-  int64_t n_tokens = 0;
-  int64_t n_parked = 0;
-  int64_t n_dropped = 0;
-  int64_t n_failed_steps = 0;
-  int64_t finished[6] = {};  // choices, by EndReason
-};
-
-// What is held at this moment; all zero once nothing is live, but for the last part.
-struct EngineLoad {
-  int64_t n_waiting = 0;
-  int64_t n_parked = 0;
-  int64_t n_running = 0;
-  int64_t n_live = 0;
-  int64_t n_slots = 0;
-  int64_t n_pinned_blocks = 0;  // neither free nor idle in the cache
-  // Kept for requests to come, whether or not anything is live.
-  int64_t n_sessions = 0;
-  int64_t session_bytes = 0;
 };
 
 class Engine {
@@ -66,6 +44,10 @@ class Engine {
     return mailbox_.take_outputs(n, timeout_us);
   }
   int64_t retry_us(TenantId tenant) const { return mailbox_.retry_us(tenant); }
+  // Any thread. kExhausted after drain().
+  Result<void> ask(const CacheOrder& order, Mailbox::CacheAnswer answer) {
+    return mailbox_.ask(order, std::move(answer));
+  }
   // Takes no more requests; what is live is finished by further ticks.
   void drain() { mailbox_.close(); }
 
@@ -74,6 +56,7 @@ class Engine {
   bool tick(int64_t clock_us, int64_t wait_us = 0);
 
   EngineLoad load() const;
+  EngineStatus status() const;  // mailbox().status(), for other threads
   const EngineCounters& counters() const { return counters_; }
   const PrefixCache& cache() const { return cache_; }
   const SessionCache& sessions() const { return sessions_; }
@@ -102,6 +85,9 @@ class Engine {
   int64_t total_blocks(const Request& request) const;
   int64_t needed_blocks(const EngineTask& task) const;
 
+  // engine_status.cc
+  CacheReport carry_out(const CacheOrder& order);
+
   // engine_admit.cc
   void admit(int64_t now_us);
   SchedulerState view(int64_t now_us);
@@ -110,6 +96,7 @@ class Engine {
   PrefixCache::Hit peek(EngineTask& task);
   void find_prefix(EngineTask& task);
   void start(EngineTask& task, int64_t now_us);
+  void count_start(EngineTask& task, int64_t n_hit);
   void resume(EngineTask& task, int64_t now_us);
   void park(EngineTask& task);
   void drop(EngineTask& task);

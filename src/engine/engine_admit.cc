@@ -120,6 +120,7 @@ void Engine::start(EngineTask& task, int64_t now_us) {
   if (!opened) return finish(task, EndReason::kError, opened.error().message);
   task.sequence = std::move(*opened);
   task.lease = cache_.match(task.keys.keys());
+  task.lease.owner = static_cast<uint64_t>(request.tenant);
   task.phase = TaskPhase::kRunning;
   task.since_us = now_us;
   task.last_step = counters_.n_steps;
@@ -140,9 +141,18 @@ void Engine::start(EngineTask& task, int64_t now_us) {
   const Result<void> appended = executor_.append(task.sequence, prompt.subspan(n_hit),
                                                  image.empty() ? image : image.subspan(n_hit));
   if (!appended) return finish(task, EndReason::kError, appended.error().message);
-  if (!task.started) task.usage.cached_tokens = static_cast<int64_t>(n_hit);
+  if (!task.started) count_start(task, static_cast<int64_t>(n_hit));
   task.usage.exact = task.usage.exact && task.exact;
   task.started = true;
+}
+
+void Engine::count_start(EngineTask& task, int64_t n_hit) {
+  task.usage.cached_tokens = n_hit;
+  counters_.prompt_tokens += task.live->prompt_tokens();
+  counters_.cached_tokens += n_hit;
+  ++(n_hit == 0   ? counters_.n_no_hit
+     : task.exact ? counters_.n_exact_hits
+                  : counters_.n_bounded_hits);
 }
 
 void Engine::resume(EngineTask& task, int64_t now_us) {

@@ -92,6 +92,8 @@ void Engine::settle_rows(EngineTask& task, int64_t n_rows, int64_t entries_befor
   task.suspect = false;
   task.usage.computed_tokens += sequence.entries_end - entries_before;
   task.usage.replayed_tokens += sequence.replayed - replayed_before;
+  counters_.computed_tokens += sequence.entries_end - entries_before;
+  counters_.replayed_tokens += sequence.replayed - replayed_before;
   Tenant& tenant = tenants_.at(task.live->request.tenant);
   tenant.served += static_cast<double>(n_rows) / tenant.weight;
   const auto n_entries = static_cast<size_t>(sequence.entries_end);
@@ -139,6 +141,7 @@ void Engine::push_token(EngineTask& task, const SampledToken& token) {
   if (std::ranges::find(request.stop_ids, token.id) != request.stop_ids.end()) {
     return finish(task, EndReason::kStop);
   }
+  ++counters_.answered_tokens;
   task.answer.push_back(token);
   task.unsent.push_back(token);
   const auto n = static_cast<int64_t>(task.answer.size());

@@ -65,6 +65,24 @@ void Mailbox::cancel(RequestId id) {
   to_engine_.notify_one();
 }
 
+Result<void> Mailbox::ask(const CacheOrder& order, CacheAnswer answer) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return exhausted("cache: the server is going down");
+  inbox_.asked.push_back({order, std::move(answer)});
+  to_engine_.notify_one();
+  return {};
+}
+
+EngineStatus Mailbox::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
+}
+
+void Mailbox::tell(const EngineStatus& status) {
+  const std::lock_guard lock(mutex_);
+  status_ = status;
+}
+
 void Mailbox::close() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
@@ -88,7 +106,8 @@ Mailbox::Inbox Mailbox::take_inbox(int64_t timeout_us) {
   std::unique_lock lock(mutex_);
   if (timeout_us > 0) {
     to_engine_.wait_for(lock, std::chrono::microseconds(timeout_us), [&] {
-      return closed_ || !inbox_.arrived.empty() || !inbox_.cancelled.empty();
+      return closed_ || !inbox_.arrived.empty() || !inbox_.cancelled.empty() ||
+             !inbox_.asked.empty();
     });
   }
   return std::exchange(inbox_, {});
@@ -131,6 +150,11 @@ int64_t Mailbox::n_outputs() const {
 bool Mailbox::closed() const {
   const std::lock_guard lock(mutex_);
   return closed_;
+}
+
+bool Mailbox::done() const {
+  const std::lock_guard lock(mutex_);
+  return closed_ && live_.empty() && inbox_.asked.empty();
 }
 
 }  // namespace fathom

@@ -8,12 +8,14 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
 
 #include "base/result.h"
 #include "engine/request.h"
+#include "engine/status.h"
 
 namespace fathom {
 
@@ -37,6 +39,12 @@ class Mailbox {
   int64_t retry_us(TenantId tenant) const;
   // A request that is not live is ignored.
   void cancel(RequestId id);
+  // Called once on the engine thread, between two steps; must not wait.
+  using CacheAnswer = std::function<void(const CacheReport& report)>;
+  // kExhausted after close().
+  Result<void> ask(const CacheOrder& order, CacheAnswer answer);
+  // As of the last tick.
+  EngineStatus status() const;
   // Nothing is taken in any more.
   void close();
 
@@ -48,20 +56,28 @@ class Mailbox {
     RequestId id = {};
     Request request;
   };
+  struct Asked {
+    CacheOrder order;
+    CacheAnswer answer;
+  };
   struct Inbox {
     std::vector<Arrived> arrived;
     std::set<RequestId> cancelled;
+    std::vector<Asked> asked;
   };
   // Waits up to timeout_us for anything.
   Inbox take_inbox(int64_t timeout_us = 0);
   int64_t room() const;     // outputs that may be put
   void put(Output output);  // there must be room
+  void tell(const EngineStatus& status);
   // Its last output was put.
   void finished(RequestId id, TenantId tenant, int64_t now_us);
 
   int64_t n_live() const;
   int64_t n_outputs() const;
   bool closed() const;
+  // Closed, and nothing is left for the engine to do.
+  bool done() const;
 
  private:
   const MailboxLimits limits_;
@@ -72,6 +88,7 @@ class Mailbox {
   uint64_t last_id_ = 0;
   bool closed_ = false;
   Inbox inbox_;
+  EngineStatus status_;
   std::set<RequestId> live_;
   std::map<TenantId, int64_t> live_of_tenant_;
   std::deque<Output> outputs_;

@@ -14,8 +14,7 @@ EngineHost::EngineHost(Engine& engine, Deliver deliver)
     : engine_(engine), deliver_(std::move(deliver)) {
   ticking_ = std::jthread([this] {
     const auto now_us = [] { return static_cast<int64_t>(steady_seconds() * 1e6); };
-    while (engine_.tick(now_us(), kWaitUs) || !engine_.mailbox().closed() ||
-           engine_.mailbox().n_live() > 0) {
+    while (engine_.tick(now_us(), kWaitUs) || !engine_.mailbox().done()) {
     }
   });
   delivering_ = std::jthread([this](const std::stop_token& stop) {

@@ -1,7 +1,7 @@
 #pragma once
 
 // EngineHost: the threads around an engine. One ticks it; one takes its outputs and hands them on.
-// Thread rule: submit, cancel and drain from any thread.
+// Thread rule: submit, cancel, status, ask and drain from any thread.
 
 #include <functional>
 #include <thread>
@@ -25,6 +25,11 @@ class EngineHost {
   Result<RequestId> submit(Request request) { return engine_.submit(std::move(request)); }
   int64_t retry_us(TenantId tenant) const { return engine_.retry_us(tenant); }
   void cancel(RequestId id) { engine_.cancel(id); }
+  EngineStatus status() const { return engine_.mailbox().status(); }
+  // The answer is called on a thread of the host. kExhausted after drain().
+  Result<void> ask(const CacheOrder& order, Mailbox::CacheAnswer answer) {
+    return engine_.ask(order, std::move(answer));
+  }
   // Takes nothing more; what is live is finished.
   void drain() { engine_.drain(); }
   bool draining() const { return engine_.mailbox().closed(); }

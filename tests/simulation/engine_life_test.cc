@@ -48,6 +48,38 @@ TEST(EngineLife, ARefusalComesWithATimeByThePaceOfEnds) {
   EXPECT_EQ(mailbox.retry_us(tenant), kRetryUsMax);
 }
 
+TEST(EngineLife, CountersAreTheSumsOfUsage) {
+  HashExecutor executor({.deploy = true});
+  Engine engine(executor, {});
+  Usage sum;
+  for (const RestoreGrade grade :
+       {RestoreGrade::kExact, RestoreGrade::kExact, RestoreGrade::kBounded}) {
+    Request one = request(140, 6);
+    one.restore = grade;
+    ASSERT_TRUE(engine.submit(one));
+    for (int64_t now_us = 1; engine.tick(now_us); ++now_us) {
+    }
+    const Usage usage = last_output(engine).usage;
+    sum.prompt_tokens += usage.prompt_tokens;
+    sum.cached_tokens += usage.cached_tokens;
+    sum.replayed_tokens += usage.replayed_tokens;
+    sum.computed_tokens += usage.computed_tokens;
+    sum.answered_tokens += usage.answered_tokens;
+  }
+  const EngineCounters counted = engine.mailbox().status().counters;
+  EXPECT_EQ(counted.prompt_tokens, 420);
+  EXPECT_EQ(counted.prompt_tokens, sum.prompt_tokens);
+  EXPECT_EQ(counted.cached_tokens, 2 * 128);
+  EXPECT_EQ(counted.cached_tokens, sum.cached_tokens);
+  EXPECT_EQ(counted.replayed_tokens, sum.replayed_tokens);
+  EXPECT_GT(counted.replayed_tokens, 0);
+  EXPECT_EQ(counted.computed_tokens, sum.computed_tokens);
+  EXPECT_EQ(counted.answered_tokens, sum.answered_tokens);
+  EXPECT_EQ(counted.n_no_hit, 1);
+  EXPECT_EQ(counted.n_exact_hits, 1);
+  EXPECT_EQ(counted.n_bounded_hits, 1);
+}
+
 TEST(EngineLife, ATimeLimitEndsARequestAtATokenBoundary) {
   HashExecutor executor({});
   Engine engine(executor, {});

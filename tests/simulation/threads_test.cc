@@ -79,6 +79,66 @@ TEST(EngineThreads, ClientsAndAReaderBesideATickingEngine) {
   EXPECT_EQ(engine.load().n_pinned_blocks, 0);
 }
 
+// A status that is read after an output counts it; orders are answered once each, between steps.
+TEST(EngineThreads, StatusAndCacheOrdersFromOtherThreads) {
+  HashExecutor executor({.n_blocks = 24});
+  EngineOptions options;
+  options.mailbox = {.max_live = 8, .max_live_of_tenant = 8, .max_outputs = 4};
+  Engine engine(executor, options);
+  std::thread ticking([&] {
+    while (engine.tick(1, 500) || !engine.mailbox().done()) {
+    }
+  });
+  std::atomic<int> n_answers = 0;
+  std::atomic<int64_t> n_cleared = 0;
+  std::atomic<bool> over = false;
+  int n_asked = 0;
+  std::thread admin([&] {
+    while (!over) {
+      const CacheOrder order = {.clear = n_asked % 2 == 0,
+                                .tenant = static_cast<TenantId>(n_asked % 3)};
+      const bool taken = engine
+                             .ask(order,
+                                  [&](const CacheReport& report) {
+                                    n_cleared += report.n_cleared;
+                                    ++n_answers;
+                                  })
+                             .has_value();
+      n_asked += taken ? 1 : 0;
+      while (n_answers < n_asked) std::this_thread::yield();
+    }
+  });
+  int64_t n_tokens = 0;
+  int64_t n_prompt = 0;
+  for (int n = 0; n < 60; ++n) {
+    Request request = {.tenant = static_cast<TenantId>(n % 3), .max_tokens = 5};
+    request.tenant_salt = std::to_string(n % 3);
+    for (int32_t i = 0; i < 130 + n % 5; ++i) request.prompt.push_back(i % 50);
+    n_prompt += static_cast<int64_t>(request.prompt.size());
+    ASSERT_TRUE(engine.submit(request));
+    for (bool ended = false; !ended;) {
+      for (const Output& output : engine.take_outputs(8, 500)) {
+        n_tokens += static_cast<int64_t>(output.tokens.size());
+        ended = output.finish != EndReason::kNone;
+      }
+    }
+    const EngineStatus status = engine.mailbox().status();
+    EXPECT_EQ(status.counters.answered_tokens, n_tokens);
+    EXPECT_EQ(status.counters.prompt_tokens, n_prompt);
+  }
+  over = true;
+  admin.join();
+  engine.drain();
+  EXPECT_FALSE(engine.ask({}, [](const CacheReport&) { FAIL(); }));
+  ticking.join();
+  EXPECT_EQ(n_answers, n_asked);
+  EXPECT_GT(n_cleared, 0);
+  const EngineStatus last = engine.status();
+  EXPECT_EQ(last.counters.n_no_hit + last.counters.n_exact_hits, 60);
+  EXPECT_EQ(last.prefix.cleared, n_cleared);
+  EXPECT_EQ(last.load.n_live, 0);
+}
+
 TEST(EngineThreads, ADrainedEngineTakesNothingAndEndsWhatItHas) {
   HashExecutor executor({});
   Engine engine(executor, {});

@@ -1,0 +1,72 @@
+#pragma once
+
+// What an engine tells of itself. Values: the engine thread fills them in, others get copies
+// through the mailbox.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "cache/prefix_cache.h"
+#include "engine/request.h"
+
+namespace fathom {
+
+struct EngineCounters {
+  int64_t n_steps = 0;
+  int64_t n_rows = 0;
+  int64_t n_tokens = 0;  // drawn, stop ids among them
+  int64_t n_parked = 0;
+  int64_t n_dropped = 0;
+  int64_t n_failed_steps = 0;
+  int64_t finished[6] = {};  // choices, by EndReason
+
+  // As in Usage, of all requests; those of prompts are counted when they start.
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;
+  int64_t replayed_tokens = 0;
+  int64_t computed_tokens = 0;
+  int64_t answered_tokens = 0;
+  // Requests that started without a hit, and with one whose windows were rebuilt exactly or by a
+  // bounded replay.
+  int64_t n_no_hit = 0;
+  int64_t n_exact_hits = 0;
+  int64_t n_bounded_hits = 0;
+};
+
+// What is held at this moment; all zero once nothing is live.
+struct EngineLoad {
+  int64_t n_waiting = 0;
+  int64_t n_parked = 0;
+  int64_t n_running = 0;
+  int64_t n_live = 0;
+  int64_t n_slots = 0;
+  int64_t n_pinned_blocks = 0;  // neither free nor idle in the cache
+  // Kept for requests to come, whether or not anything is live.
+  int64_t n_sessions = 0;
+  int64_t session_bytes = 0;
+};
+
+// As of one tick. An output that was taken is counted in every status that is read after it.
+struct EngineStatus {
+  EngineCounters counters;
+  EngineLoad load;
+  PrefixCounters prefix;
+  int64_t n_blocks = 0;
+  int64_t n_idle_blocks = 0;  // cached, and nobody's at this moment; pinned and free are the rest
+};
+
+// Asks what the prefix cache holds, once it has dropped what nobody uses: nothing, all, or what one
+// tenant published.
+struct CacheOrder {
+  bool clear = false;
+  std::optional<TenantId> tenant;
+};
+
+struct CacheReport {
+  EngineStatus status;
+  std::map<TenantId, int64_t> cached_blocks;  // by the tenant that published them
+  int64_t n_cleared = 0;
+};
+
+}  // namespace fathom
