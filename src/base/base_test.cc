@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/flags.h"
 #include "base/folder_testing.h"
 #include "base/hash.h"
 #include "base/result.h"
@@ -48,6 +49,26 @@ TEST(Sha256, EqualsThePublishedVector) {
   const std::string text = "abc";
   EXPECT_EQ(to_hex(sha256(std::as_bytes(std::span(text)))),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+TEST(Sha256, DigestsAreEqualWhereEveryByteIs) {
+  const Sha256Digest digest = secret_bytes();
+  EXPECT_NE(digest, secret_bytes());
+  EXPECT_TRUE(equal_in_constant_time(digest, Sha256Digest(digest)));
+  for (size_t i = 0; i < digest.size(); ++i) {
+    Sha256Digest other = digest;
+    other[i] ^= 128;
+    EXPECT_FALSE(equal_in_constant_time(digest, other));
+  }
+}
+
+TEST(Flags, ASecretIsSetAndNotEmpty) {
+  ASSERT_EQ(::setenv("FATHOM_TEST_SECRET", "s", 1), 0);
+  EXPECT_EQ(secret_of_environment("FATHOM_TEST_SECRET"), "s");
+  ASSERT_EQ(::setenv("FATHOM_TEST_SECRET", "", 1), 0);
+  EXPECT_FALSE(secret_of_environment("FATHOM_TEST_SECRET"));
+  ASSERT_EQ(::unsetenv("FATHOM_TEST_SECRET"), 0);
+  EXPECT_FALSE(secret_of_environment("FATHOM_TEST_SECRET"));
 }
 
 TEST(File, AtomicWriteReplacesAndReadRefusesTooMuch) {

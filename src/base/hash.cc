@@ -1,6 +1,8 @@
 #include "base/hash.h"
 
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <openssl/rand.h>
 
 #include "base/check.h"
 
@@ -35,6 +37,10 @@ Sha256Digest sha256(std::span<const std::byte> bytes) {
   return hash.finish();
 }
 
+bool equal_in_constant_time(const Sha256Digest& a, const Sha256Digest& b) {
+  return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
 std::string to_hex(std::span<const uint8_t> bytes) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
@@ -43,6 +49,12 @@ std::string to_hex(std::span<const uint8_t> bytes) {
     text += kDigits[byte & 15];
   }
   return text;
+}
+
+std::array<uint8_t, 32> secret_bytes() {
+  std::array<uint8_t, 32> bytes = {};
+  FATHOM_CHECK(RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) == 1);
+  return bytes;
 }
 
 }  // namespace fathom

@@ -30,7 +30,13 @@ class Sha256 {
 
 Sha256Digest sha256(std::span<const std::byte> bytes);
 
+// In a time that does not depend on where they differ.
+bool equal_in_constant_time(const Sha256Digest& a, const Sha256Digest& b);
+
 // Lower-case hexadecimal.
 std::string to_hex(std::span<const uint8_t> bytes);
+
+// Bytes that nobody can guess.
+std::array<uint8_t, 32> secret_bytes();
 
 }  // namespace fathom

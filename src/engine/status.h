@@ -34,7 +34,7 @@ struct EngineCounters {
   int64_t n_bounded_hits = 0;
 };
 
-// What is held at this moment; all zero once nothing is live.
+// What is held at this moment; all zero once nothing is live, but for the last part.
 struct EngineLoad {
   int64_t n_waiting = 0;
   int64_t n_parked = 0;

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/file.h"
-#include "base/flags.h"
+#include "base/job_flags.h"
 #include "text/json_text.h"
 #include "train/export.h"
 #include "train/json_fields.h"

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/file.h"
-#include "base/flags.h"
+#include "base/job_flags.h"
 #include "train/corpus/bpe_trainer.h"
 #include "train/corpus/data_corpus.h"
 #include "train/corpus/data_shards.h"

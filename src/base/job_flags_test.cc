@@ -1,5 +1,5 @@
 // Goal: what is wrong with the words of a job is found and named. Method: rules of every kind.
-#include "base/flags.h"
+#include "base/job_flags.h"
 
 #include <gtest/gtest.h>
 
