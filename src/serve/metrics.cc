@@ -1,0 +1,146 @@
+#include "serve/metrics.h"
+
+#include <algorithm>
+
+namespace fathom {
+namespace {
+
+// Bounds in seconds, those of vLLM (finer at the low end of tokens), so that quantiles compare.
+const std::vector<double> kFirstTokenS = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,
+                                          0.25,  0.5,   0.75, 1,    2.5,  5,    7.5,  10,
+                                          20,    40,    80,   160,  640,  2560};
+const std::vector<double> kTokenS = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1,
+                                     0.15,  0.2,    0.3,   0.4,  0.5,   0.75, 1,     2.5,
+                                     5,     7.5,    10,    20,   40,    80};
+const std::vector<double> kWholeS = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+                                     30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
+
+struct Named {
+  const char* label;
+  int64_t value;
+};
+
+void labelled(PrometheusText& out, const char* label, const std::vector<Named>& samples) {
+  for (const Named& named : samples) out.sample(named.value, {{label, named.label}});
+}
+
+}  // namespace
+
+double CallRecord::seconds_per_token() const {
+  return answered_tokens > 1 ? (last_s - first_s) / static_cast<double>(answered_tokens - 1) : 0;
+}
+
+ServerMetrics::ServerMetrics()
+    : first_token_s_(kFirstTokenS),
+      between_tokens_s_(kTokenS),
+      per_token_s_(kTokenS),
+      whole_s_(kWholeS) {
+  for (const char* reason : {"stop", "length", "abort", "error"}) ended_[reason] = 0;
+  for (const char* reason : {"key", "queue", "drain", "requests_per_minute", "tokens_per_minute",
+                             "concurrent_requests"}) {
+    refused_[reason] = 0;
+  }
+}
+
+// A path that is no route is the caller's choice, and would make a series of its own each time.
+void ServerMetrics::responded(const std::string& path, int status) {
+  const bool route = !path.empty() && status != 404;
+  ++responses_[{route ? path : "other", status}];
+}
+
+void ServerMetrics::arrived(CallRecord& call, const Output& output, double now_s) {
+  const auto n = static_cast<int64_t>(output.tokens.size());
+  call.answered_tokens += n;
+  if (output.finish != EndReason::kNone) {
+    call.end = output.finish;
+    call.usage = output.usage;
+  }
+  if (n == 0) return;
+  if (call.first_s == 0) {
+    call.first_s = now_s;
+    first_token_s_.observe(now_s - call.begun_s);
+    if (n > 1) between_tokens_s_.observe(0, n - 1);
+  } else {
+    between_tokens_s_.observe((now_s - call.last_s) / static_cast<double>(n), n);
+  }
+  call.last_s = now_s;
+}
+
+void ServerMetrics::ended(const CallRecord& call, const std::string& reason, double now_s) {
+  ++ended_[reason];
+  whole_s_.observe(now_s - call.begun_s);
+  if (call.answered_tokens > 1) per_token_s_.observe(call.seconds_per_token());
+}
+
+std::string ServerMetrics::text(const EngineStatus& engine, const std::string& model_name) const {
+  PrometheusText out(PrometheusText::Labels{{"model_name", model_name}});
+  write_engine(out, engine);
+  write_server(out);
+  return out.text();
+}
+
+void ServerMetrics::write_engine(PrometheusText& out, const EngineStatus& engine) const {
+  const EngineCounters& n = engine.counters;
+  const EngineLoad& load = engine.load;
+  const auto blocks = static_cast<double>(std::max<int64_t>(1, engine.n_blocks));
+  out.gauge("vllm:num_requests_running", "Choices that hold a slot.",
+            static_cast<double>(load.n_running));
+  out.gauge("vllm:num_requests_waiting", "Choices that wait for one, parked ones among them.",
+            static_cast<double>(load.n_waiting + load.n_parked));
+  out.gauge("vllm:kv_cache_usage_perc", "Pinned blocks over all, 0 to 1.",
+            static_cast<double>(load.n_pinned_blocks) / blocks);
+  out.counter("vllm:prompt_tokens_total", "Tokens of prompts that were started.", n.prompt_tokens);
+  out.counter("vllm:generation_tokens_total", "Tokens answered.", n.answered_tokens);
+  out.counter("vllm:prefix_cache_queries_total", "Tokens looked up in the prefix cache.",
+              n.prompt_tokens);
+  out.counter("vllm:prefix_cache_hits_total", "Tokens found there.", n.cached_tokens);
+  out.counter("vllm:num_preemptions_total", "Choices that lost their slot for another.",
+              n.n_parked + n.n_dropped);
+  out.counter("fathom_replayed_tokens_total", "Rows computed again to rebuild windows.",
+              n.replayed_tokens);
+  out.counter("fathom_computed_tokens_total", "Rows that wrote entries.", n.computed_tokens);
+  out.family("fathom_requests_by_hit_total", "counter",
+             "Requests by what the prefix cache gave: nothing, or a prefix whose windows were "
+             "rebuilt exactly or by a bounded replay.");
+  labelled(out, "hit",
+           {{"none", n.n_no_hit}, {"exact", n.n_exact_hits}, {"bounded", n.n_bounded_hits}});
+  out.family("fathom_blocks", "gauge", "Blocks of 64 tokens by state.");
+  labelled(out, "state",
+           {{"pinned", load.n_pinned_blocks},
+            {"cached", engine.n_idle_blocks},
+            {"free", engine.n_blocks - load.n_pinned_blocks - engine.n_idle_blocks}});
+  out.counter("fathom_evicted_blocks_total", "Cached blocks that made room for others.",
+              engine.prefix.evicted);
+  out.counter("fathom_cleared_blocks_total", "Cached blocks that an administrator dropped.",
+              engine.prefix.cleared);
+  out.gauge("fathom_slots_used", "Sequences that hold windows.", static_cast<double>(load.n_slots));
+  out.counter("fathom_steps_total", "Steps of the engine.", n.n_steps);
+  out.counter("fathom_step_rows_total", "Rows of these steps.", n.n_rows);
+  out.counter("fathom_failed_steps_total", "Steps that failed.", n.n_failed_steps);
+}
+
+void ServerMetrics::write_server(PrometheusText& out) const {
+  out.histogram("vllm:time_to_first_token_seconds", "From the whole request to its first token.",
+                first_token_s_);
+  out.histogram("vllm:inter_token_latency_seconds", "Between tokens as they came.",
+                between_tokens_s_);
+  out.histogram("vllm:time_per_output_token_seconds", "The same by its older name.",
+                between_tokens_s_);
+  out.histogram("vllm:request_time_per_output_token_seconds",
+                "Of each call, from its first token to its last, over the tokens after the first.",
+                per_token_s_);
+  out.histogram("vllm:e2e_request_latency_seconds", "From the whole request to its end.", whole_s_);
+  out.family("vllm:request_success_total", "counter",
+             "Calls that were taken in and ended, by reason (abort: their client went away).");
+  for (const auto& [reason, n] : ended_) out.sample(n, {{"finished_reason", reason}});
+  out.family("fathom_http_responses_total", "counter",
+             "Answers by route and status (499: the client went away).");
+  for (const auto& [key, n] : responses_) {
+    out.sample(n, {{"route", key.first}, {"status", std::to_string(key.second)}});
+  }
+  out.family("fathom_refused_requests_total", "counter",
+             "Requests turned away for want of a key or of room, by reason.");
+  for (const auto& [reason, n] : refused_) out.sample(n, {{"reason", reason}});
+}
+
+}  // namespace fathom

@@ -1,0 +1,58 @@
+#pragma once
+
+// ServerMetrics: what /metrics tells. Names that dashboards of vLLM know where the thing is the
+// same (docs/design/operate.md), `fathom_` before the others. Figures of the engine come as its
+// status, times are measured where its outputs arrive. Thread rule: one thread.
+
+#include <map>
+#include <string>
+
+#include "engine/status.h"
+#include "serve/prometheus.h"
+
+namespace fathom {
+
+// One call of a model, as metrics and the log see it. Times are seconds of a steady clock.
+struct CallRecord {
+  double begun_s = 0;  // its request had come whole
+  double first_s = 0;  // first and last tokens; 0: none yet
+  double last_s = 0;
+  int64_t prompt_tokens = 0;
+  int64_t answered_tokens = 0;
+  EndReason end = EndReason::kNone;
+  Usage usage;  // where `end` is not kNone
+
+  // The tokens a second look at which they came: span over tokens (lessons.md L87).
+  double seconds_per_token() const;
+};
+
+class ServerMetrics {
+ public:
+  ServerMetrics();
+
+  // Each answered request. `path` is one of the server's; others count as "other".
+  void responded(const std::string& path, int status);
+  // A call that was not taken in: "key", "queue", "drain" or the limit's name.
+  void refused(const std::string& reason) { ++refused_[reason]; }
+  // An output arrived for the call, which takes it up.
+  void arrived(CallRecord& call, const Output& output, double now_s);
+  // The call is over; `reason` as in OpenAI's answers, "abort" or "error".
+  void ended(const CallRecord& call, const std::string& reason, double now_s);
+
+  // The text of /metrics.
+  std::string text(const EngineStatus& engine, const std::string& model_name) const;
+
+ private:
+  void write_engine(PrometheusText& out, const EngineStatus& engine) const;
+  void write_server(PrometheusText& out) const;
+
+  std::map<std::pair<std::string, int>, int64_t> responses_;
+  std::map<std::string, int64_t> refused_;
+  std::map<std::string, int64_t> ended_;
+  Histogram first_token_s_;
+  Histogram between_tokens_s_;
+  Histogram per_token_s_;
+  Histogram whole_s_;
+};
+
+}  // namespace fathom

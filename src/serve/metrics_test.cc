@@ -1,0 +1,93 @@
+// Goal: /metrics is text that Prometheus reads, and says what was done. Method: a strict reader;
+// figures that were put in by hand.
+#include "serve/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include "serve/prometheus_testing.h"
+
+namespace fathom {
+namespace {
+
+Output tokens(size_t n, EndReason end = EndReason::kNone) {
+  Output output = {.finish = end};
+  output.tokens.resize(n);
+  return output;
+}
+
+TEST(Prometheus, LabelsAreEscapedAndNumbersExact) {
+  PrometheusText out(PrometheusText::Labels{{"model_name", "a\"b\\c\nd"}});
+  out.counter("fathom_x_total", "Help.", 9'007'199'254'740'993);
+  out.gauge("fathom_y", "Help.", 0.1);
+  EXPECT_EQ(out.text(),
+            "# HELP fathom_x_total Help.\n# TYPE fathom_x_total counter\n"
+            "fathom_x_total{model_name=\"a\\\"b\\\\c\\nd\"} 9007199254740993\n"
+            "# HELP fathom_y Help.\n# TYPE fathom_y gauge\n"
+            "fathom_y{model_name=\"a\\\"b\\\\c\\nd\"} 0.1\n");
+  const PrometheusReader read(out.text());
+  EXPECT_EQ(read.value("fathom_y"), 0.1);
+}
+
+TEST(Prometheus, AHistogramCountsUpToAndWithItsBounds) {
+  Histogram values({1, 2.5});
+  for (const double value : {0.5, 1.0, 2.0, 2.5, 3.0}) values.observe(value);
+  values.observe(7, 2);
+  PrometheusText out(PrometheusText::Labels{});
+  out.histogram("h", "Help.", values);
+  EXPECT_EQ(out.text(),
+            "# HELP h Help.\n# TYPE h histogram\nh_bucket{le=\"1\"} 2\nh_bucket{le=\"2.5\"} 4\n"
+            "h_bucket{le=\"+Inf\"} 7\nh_sum 23\nh_count 7\n");
+}
+
+TEST(ServerMetrics, TellsWhatWasDone) {
+  ServerMetrics metrics;
+  metrics.responded("/v1/chat/completions", 200);
+  metrics.responded("/v1/chat/completions", 200);
+  for (int i = 0; i < 50; ++i) metrics.responded("/" + std::to_string(i), 404);
+  metrics.responded("", 431);
+  metrics.refused("queue");
+  CallRecord call = {.begun_s = 10};
+  metrics.arrived(call, tokens(1), 10.5);
+  metrics.arrived(call, tokens(2), 10.7);
+  metrics.arrived(call, tokens(0, EndReason::kStop), 10.8);
+  metrics.ended(call, "stop", 11);
+  EXPECT_EQ(call.answered_tokens, 3);
+  EXPECT_EQ(call.end, EndReason::kStop);
+  EXPECT_DOUBLE_EQ(call.seconds_per_token(), (10.7 - 10.5) / 2);
+
+  EngineStatus engine = {.n_blocks = 10, .n_idle_blocks = 3};
+  engine.load = {.n_waiting = 1, .n_parked = 2, .n_running = 4, .n_pinned_blocks = 5};
+  engine.counters.prompt_tokens = 100;
+  engine.counters.cached_tokens = 64;
+  engine.counters.replayed_tokens = 7;
+  engine.counters.answered_tokens = 12;
+  engine.counters.n_bounded_hits = 1;
+  const PrometheusReader read(metrics.text(engine, "m"));
+  EXPECT_EQ(read.value("vllm:num_requests_running"), 4);
+  EXPECT_EQ(read.value("vllm:num_requests_waiting"), 3);
+  EXPECT_EQ(read.value("vllm:kv_cache_usage_perc", "model_name=\"m\""), 0.5);
+  EXPECT_EQ(read.value("vllm:prompt_tokens_total"), 100);
+  EXPECT_EQ(read.value("vllm:prefix_cache_queries_total"), 100);
+  EXPECT_EQ(read.value("vllm:prefix_cache_hits_total"), 64);
+  EXPECT_EQ(read.value("vllm:generation_tokens_total"), 12);
+  EXPECT_EQ(read.value("fathom_replayed_tokens_total"), 7);
+  EXPECT_EQ(read.value("fathom_requests_by_hit_total", "hit=\"bounded\""), 1);
+  EXPECT_EQ(read.value("fathom_blocks", "state=\"free\""), 2);
+  EXPECT_EQ(read.value("vllm:time_to_first_token_seconds_bucket", "le=\"0.5\""), 1);
+  EXPECT_EQ(read.value("vllm:time_to_first_token_seconds_bucket", "le=\"0.25\""), 0);
+  EXPECT_EQ(read.value("vllm:inter_token_latency_seconds_count"), 2);
+  EXPECT_EQ(read.value("vllm:time_per_output_token_seconds_count"), 2);
+  EXPECT_EQ(read.value("vllm:request_time_per_output_token_seconds_count"), 1);
+  EXPECT_EQ(read.value("vllm:e2e_request_latency_seconds_sum"), 1);
+  EXPECT_EQ(read.value("vllm:request_success_total", "finished_reason=\"stop\""), 1);
+  EXPECT_EQ(read.value("vllm:request_success_total", "finished_reason=\"abort\""), 0);
+  EXPECT_EQ(
+      read.value("fathom_http_responses_total", "route=\"/v1/chat/completions\",status=\"200\""),
+      2);
+  EXPECT_EQ(read.value("fathom_http_responses_total", "route=\"other\",status=\"404\""), 50);
+  EXPECT_EQ(read.value("fathom_http_responses_total", "status=\"431\""), 1);
+  EXPECT_EQ(read.value("fathom_refused_requests_total", "reason=\"queue\""), 1);
+}
+
+}  // namespace
+}  // namespace fathom
