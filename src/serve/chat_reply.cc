@@ -109,7 +109,10 @@ std::string error_body(int status, const std::string& message) {
   const char* type = status == 429   ? "rate_limit_error"
                      : status >= 500 ? "server_error"
                                      : "invalid_request_error";
-  const char* code = status == 404 ? "not_found" : type;
+  const char* code = status == 401   ? "invalid_api_key"
+                     : status == 403 ? "permission_denied"
+                     : status == 404 ? "not_found"
+                                     : type;
   return json::serialize(json::object{
       {"error", {{"message", message}, {"type", type}, {"param", nullptr}, {"code", code}}}});
 }

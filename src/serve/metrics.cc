@@ -42,10 +42,8 @@ ServerMetrics::ServerMetrics()
   }
 }
 
-// A path that is no route is the caller's choice, and would make a series of its own each time.
-void ServerMetrics::responded(const std::string& path, int status) {
-  const bool route = !path.empty() && status != 404;
-  ++responses_[{route ? path : "other", status}];
+void ServerMetrics::responded(const std::string& route, int status) {
+  ++responses_[{route.empty() ? "other" : route, status}];
 }
 
 void ServerMetrics::arrived(CallRecord& call, const Output& output, double now_s) {

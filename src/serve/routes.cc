@@ -24,11 +24,18 @@ struct PlainCall {
 };
 using PlainAnswer = HttpReply (*)(const PlainCall& call);
 
+enum class Place : uint8_t {
+  kHere,    // answered by a function
+  kServer,  // answered from the figures and the state of the server
+  kEngine,  // a call of the model
+};
+
 struct Route {
   std::string_view path;
   std::string_view method;
-  PlainAnswer answer = nullptr;         // null: the call goes to the engine
-  Protocol protocol = Protocol::kChat;  // of a call that goes there
+  PlainAnswer answer = nullptr;
+  Place place = Place::kHere;
+  Protocol protocol = Protocol::kChat;  // of a call of the model
 };
 
 HttpReply health(const PlainCall& /*call*/) { return {.body = R"({"status":"ok"})"}; }
@@ -67,22 +74,25 @@ constexpr auto kRoutes = std::to_array<Route>({
     {"/version", "GET", version},
     {"/v1/models", "GET", models},
     {"/models", "GET", models},
-    {"/v1/chat/completions", "POST", nullptr, Protocol::kChat},
-    {"/chat/completions", "POST", nullptr, Protocol::kChat},
-    {"/beta/chat/completions", "POST", nullptr, Protocol::kChat},
-    {"/v1/completions", "POST", nullptr, Protocol::kCompletions},
-    {"/completions", "POST", nullptr, Protocol::kCompletions},
-    {"/beta/completions", "POST", nullptr, Protocol::kCompletions},
-    {"/v1/responses", "POST", nullptr, Protocol::kResponses},
-    {"/responses", "POST", nullptr, Protocol::kResponses},
-    {"/v1/messages", "POST", nullptr, Protocol::kMessages},
-    {"/anthropic/v1/messages", "POST", nullptr, Protocol::kMessages},
-    {"/anthropic/messages", "POST", nullptr, Protocol::kMessages},
+    {"/v1/chat/completions", "POST", nullptr, Place::kEngine, Protocol::kChat},
+    {"/chat/completions", "POST", nullptr, Place::kEngine, Protocol::kChat},
+    {"/beta/chat/completions", "POST", nullptr, Place::kEngine, Protocol::kChat},
+    {"/v1/completions", "POST", nullptr, Place::kEngine, Protocol::kCompletions},
+    {"/completions", "POST", nullptr, Place::kEngine, Protocol::kCompletions},
+    {"/beta/completions", "POST", nullptr, Place::kEngine, Protocol::kCompletions},
+    {"/v1/responses", "POST", nullptr, Place::kEngine, Protocol::kResponses},
+    {"/responses", "POST", nullptr, Place::kEngine, Protocol::kResponses},
+    {"/v1/messages", "POST", nullptr, Place::kEngine, Protocol::kMessages},
+    {"/anthropic/v1/messages", "POST", nullptr, Place::kEngine, Protocol::kMessages},
+    {"/anthropic/messages", "POST", nullptr, Place::kEngine, Protocol::kMessages},
     {"/v1/messages/count_tokens", "POST", count},
     {"/anthropic/v1/messages/count_tokens", "POST", count},
     {"/anthropic/messages/count_tokens", "POST", count},
     {"/tokenize", "POST", encode},
     {"/detokenize", "POST", decode},
+    {"/metrics", "GET", nullptr, Place::kServer},
+    {"/admin/cache", "GET", nullptr, Place::kServer},
+    {"/admin/cache/clear", "POST", nullptr, Place::kServer},
 });
 
 const Route* find_route(const std::string& path) {
@@ -111,9 +121,25 @@ HttpReply error_reply(Dialect dialect, int status, const std::string& message) {
                                                  : error_body(status, message)};
 }
 
+bool is_route(const std::string& path) { return find_route(path) != nullptr; }
+
+std::optional<HttpReply> no_route(const HttpRequest& request) {
+  const Dialect dialect = dialect_of(request.path);
+  const Route* route = find_route(request.path);
+  if (route == nullptr) {
+    return error_reply(dialect, 404, "path: wanted a route of this server, found " + request.path);
+  }
+  if (route->method == request.method) return std::nullopt;
+  const std::string wanted(route->method);
+  HttpReply reply =
+      error_reply(dialect, 405, request.path + ": wanted " + wanted + ", found " + request.method);
+  reply.allow = wanted;
+  return reply;
+}
+
 std::optional<Protocol> protocol_of(const HttpRequest& request) {
   const Route* route = find_route(request.path);
-  if (route == nullptr || route->answer != nullptr || route->method != request.method) {
+  if (route == nullptr || route->place != Place::kEngine || route->method != request.method) {
     return std::nullopt;
   }
   return route->protocol;
@@ -121,18 +147,9 @@ std::optional<Protocol> protocol_of(const HttpRequest& request) {
 
 HttpReply plain_reply(const HttpRequest& request, const ChatService& service,
                       const std::string& version, bool draining) {
-  const Dialect dialect = dialect_of(request.path);
+  if (std::optional<HttpReply> none = no_route(request)) return *none;
   const Route* route = find_route(request.path);
-  if (route == nullptr) {
-    return error_reply(dialect, 404, "path: wanted a route of this server, found " + request.path);
-  }
-  if (route->method != request.method) {
-    const std::string wanted(route->method);
-    HttpReply reply = error_reply(
-        dialect, 405, request.path + ": wanted " + wanted + ", found " + request.method);
-    reply.allow = wanted;
-    return reply;
-  }
+  FATHOM_CHECK(route->place == Place::kHere);
   return route->answer(
       {.request = request, .service = service, .version = version, .draining = draining});
 }

@@ -20,10 +20,15 @@ Dialect dialect_of(const std::string& path);
 
 HttpReply error_reply(Dialect dialect, int status, const std::string& message);
 
+// Whether the server answers anything but 404 there.
+bool is_route(const std::string& path);
+// 404 or 405; nothing where the path is a route and the method its own.
+std::optional<HttpReply> no_route(const HttpRequest& request);
+
 // The protocol of a call that goes to the engine; nothing for any other route or method.
 std::optional<Protocol> protocol_of(const HttpRequest& request);
 
-// Every other route, and what is no route.
+// What needs neither the engine nor the server's state, and what is no route.
 HttpReply plain_reply(const HttpRequest& request, const ChatService& service,
                       const std::string& version, bool draining);
 

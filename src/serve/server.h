@@ -6,6 +6,7 @@
 //   GET  /version, /v1/models                     POST /v1/chat/completions, /v1/completions
 //   POST /v1/messages, /v1/messages/count_tokens  POST /v1/responses
 //   POST /tokenize, /detokenize
+//   GET  /metrics (metrics.h)                     /admin/... (admin.h)
 //
 // A slow client (too many bytes unsent, or none taken for a while) and one that went away are
 // cancelled; nobody else is touched. Source: docs/design.md section 4.
@@ -17,6 +18,7 @@
 
 #include "serve/chat_service.h"
 #include "serve/engine_host.h"
+#include "serve/keys.h"
 
 namespace fathom {
 
@@ -32,28 +34,35 @@ struct ServerOptions {
   int64_t keep_alive_ms = 15'000;     // between comments of a silent stream
   int64_t waiting_outputs_max = 256;  // of one answer, before its client counts as too slow
   bool end_at_signals = false;        // SIGTERM and SIGINT, from listen() on, do what stop() does
+  KeyRing keys;                       // none: anybody is served, and nobody administers
+  std::string tls_certificate;  // a file with the chain, and one with its key; empty: plain HTTP
+  std::string tls_key;
   std::string version;
-  // One line for each answered request, without a line feed; may be null.
+  // One line for each answered request, without a line feed, with the tenant's name and never its
+  // key; may be null.
   std::function<void(const std::string& line)> log;
 };
 
+class ServerLoop;
+
 class Server {
  public:
-  // Listens at once. kIo names the address. Service and engine outlive the server; the engine is
-  // used by it alone.
+  // Listens at once. kIo names the address, kInvalid a certificate. Service and engine outlive the
+  // server; the engine is used by it alone.
   static Result<std::unique_ptr<Server>> listen(ChatService& service, Engine& engine,
                                                 const ServerOptions& options);
   ~Server();
 
   int port() const;
+  // No keys, on an address that others can reach.
+  bool unguarded() const;
   // Serves until stop(); what was taken in is finished.
   void run();
   void stop();  // any thread
 
  private:
-  class Loop;
-  explicit Server(std::unique_ptr<Loop> loop);
-  std::unique_ptr<Loop> loop_;
+  explicit Server(std::unique_ptr<ServerLoop> loop);
+  std::unique_ptr<ServerLoop> loop_;
 };
 
 }  // namespace fathom

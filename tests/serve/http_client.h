@@ -2,6 +2,8 @@
 
 // A client of bytes: what it sends is sent as it is, and what comes back is read as it comes.
 
+#include <openssl/ssl.h>
+
 #include <map>
 #include <optional>
 #include <string>
@@ -18,6 +20,8 @@ struct ClientReply {
 class HttpClient {
  public:
   explicit HttpClient(int port);
+  // Inside TLS, with a server whose certificate is the PEM text `trusted`, made for 127.0.0.1.
+  HttpClient(int port, const std::string& trusted);
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
@@ -30,16 +34,25 @@ class HttpClient {
   // The next whole answer; nothing where the connection ends first.
   std::optional<ClientReply> read_reply();
 
+  // Lines "Name: value\r\n" that go with every get() and post().
+  void always_send(const std::string& headers) { headers_ = headers; }
   std::optional<ClientReply> get(const std::string& path);
   std::optional<ClientReply> post(const std::string& path, const std::string& body);
+  // Whether TLS was agreed on; true without it.
+  bool secured() const { return secured_; }
 
  private:
   bool read_more();
 
   int socket_ = -1;
+  SSL_CTX* context_ = nullptr;  // null: plain
+  SSL* tls_ = nullptr;
+  bool secured_ = true;
+  std::string headers_;
   std::string read_;
 };
 
-std::string post_text(const std::string& path, const std::string& body);
+std::string post_text(const std::string& path, const std::string& body,
+                      const std::string& headers = "");
 
 }  // namespace fathom

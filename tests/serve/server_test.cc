@@ -6,57 +6,26 @@
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
-#include <mutex>
 #include <thread>
 
-#include "engine/model_executor.h"
-#include "http_client.h"
-#include "ops/backends.h"
+#include "served.h"
 
 namespace fathom {
 namespace {
 
 namespace json = boost::json;
 
-constexpr int64_t kContext = 512;
 constexpr char kChat[] = "/v1/chat/completions";
 
 class ServerTest : public testing::Test {
  protected:
   void SetUp() override {
-    auto loaded = load_model(std::string(FATHOM_SOURCE_DIR) + "/models/fathom-34m", {});
-    ASSERT_TRUE(loaded) << loaded.error().message;
-    loaded_ = std::move(*loaded);
-    ops_ = std::move(*make_backend({.n_threads = 1}));
-    runner_ = std::move(*Runner::make(*loaded_.model, *ops_,
-                                      {.context = kContext, .n_sequences = 3, .max_rows = 128}));
-    executor_ = std::make_unique<ModelExecutor>(*runner_, loaded_.tokenizer->vocab_size());
-    EngineOptions engine;
-    engine.mailbox = {.max_live = 4, .max_live_of_tenant = 4, .max_outputs = 64};
-    engine_ = std::make_unique<Engine>(*executor_, engine);
-    ServiceOptions options = {.model_name = "fathom-34m",
-                              .fingerprint = "fp",
-                              .context = kContext,
-                              .restore = RestoreGrade::kExact};
-    service_ = std::make_unique<ChatService>(
-        loaded_, *ChatTemplate::load(loaded_.path, loaded_.model->config().model_type), options);
-    ServerOptions server = {.body_bytes_max = 100'000, .read_ms = 1000, .version = "0"};
-    server.log = [this](const std::string& line) {
-      const std::lock_guard lock(mutex_);
-      log_.push_back(line);
-    };
-    server_ = std::move(*Server::listen(*service_, *engine_, server));
-    serving_ = std::thread([this] { server_->run(); });
+    served_ = std::make_unique<Served>(
+        ServerOptions{.body_bytes_max = 100'000, .read_ms = 1000, .version = "0"});
+    server_ = &served_->server();
   }
 
-  void TearDown() override {
-    server_->stop();
-    serving_.join();
-    EXPECT_EQ(engine_->load().n_live, 0);
-    EXPECT_EQ(engine_->load().n_slots, 0);
-    EXPECT_EQ(engine_->load().n_pinned_blocks, 0);
-    engine_->check();
-  }
+  void TearDown() override { served_->stop(); }
 
   static std::string call(const std::string& more) {
     return R"({"model":"fathom-34m","messages":[{"role":"user","content":"Write a loop."}],)"
@@ -77,16 +46,8 @@ class ServerTest : public testing::Test {
     EXPECT_EQ(parsed.at("error").at("message").as_string(), message);
   }
 
-  LoadedModel loaded_;
-  std::unique_ptr<Ops> ops_;
-  std::unique_ptr<Runner> runner_;
-  std::unique_ptr<ModelExecutor> executor_;
-  std::unique_ptr<Engine> engine_;
-  std::unique_ptr<ChatService> service_;
-  std::unique_ptr<Server> server_;
-  std::thread serving_;
-  std::mutex mutex_;
-  std::vector<std::string> log_;
+  std::unique_ptr<Served> served_;
+  Server* server_ = nullptr;
 };
 
 // The JSON of each event; the last one is checked here.

@@ -1,0 +1,63 @@
+#include "serve/admin.h"
+
+#include <boost/json.hpp>
+
+#include "text/quote.h"
+
+namespace fathom {
+namespace {
+
+namespace json = boost::json;
+
+std::string name_of(TenantId id, const KeyRing& keys) {
+  for (const Tenant& tenant : keys.tenants()) {
+    if (tenant.id == id) return tenant.name;
+  }
+  return "";
+}
+
+}  // namespace
+
+bool is_admin(const std::string& path) { return path.starts_with("/admin/"); }
+
+Result<CacheOrder> admin_order(const HttpRequest& request, const KeyRing& keys) {
+  CacheOrder order = {.clear = request.path == "/admin/cache/clear"};
+  if (!order.clear || request.body.empty()) return order;
+  boost::system::error_code code;
+  const json::value body = json::parse(request.body, code);
+  if (code || !body.is_object()) return invalid("body: wanted a JSON object");
+  for (const auto& [key, value] : body.get_object()) {
+    if (key != "tenant") return invalid("body: wanted the member tenant, found " + quote(key));
+    const std::string name(value.is_string() ? std::string_view(value.get_string()) : "");
+    const Tenant* tenant = keys.named(name);
+    if (tenant == nullptr) {
+      return invalid("tenant: wanted the name of a key, found " + quote(json::serialize(value)));
+    }
+    order.tenant = tenant->id;
+  }
+  return order;
+}
+
+std::string cache_body(const CacheReport& report, const KeyRing& keys) {
+  const EngineStatus& status = report.status;
+  const int64_t n_pinned = status.load.n_pinned_blocks;
+  json::array tenants;
+  for (const auto& [id, n] : report.cached_blocks) {
+    tenants.push_back(json::object{{"name", name_of(id, keys)}, {"blocks", n}});
+  }
+  return json::serialize(
+      json::object{{"cleared", report.n_cleared},
+                   {"block_tokens", kBlockTokens},
+                   {"blocks",
+                    {{"total", status.n_blocks},
+                     {"pinned", n_pinned},
+                     {"cached", status.n_idle_blocks},
+                     {"free", status.n_blocks - n_pinned - status.n_idle_blocks}}},
+                   {"tenants", tenants},
+                   {"lookups", status.prefix.lookups},
+                   {"wanted_blocks", status.prefix.wanted_blocks},
+                   {"hit_blocks", status.prefix.hit_blocks},
+                   {"evicted_blocks", status.prefix.evicted}});
+}
+
+}  // namespace fathom

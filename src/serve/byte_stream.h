@@ -1,0 +1,89 @@
+#pragma once
+
+// ByteStream: the bytes of a connection, plain or inside TLS, as one AsyncStream of Asio, so that
+// what stands above is written once.
+
+#include <poll.h>
+
+#include <boost/asio.hpp>
+#include <boost/asio/ssl.hpp>
+#include <boost/beast/core.hpp>
+#include <chrono>
+#include <optional>
+
+namespace fathom {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+using asio::ip::tcp;
+using std::chrono::milliseconds;
+
+// An error comes back as a value, never as an exception.
+constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+
+class ByteStream {
+ public:
+  typedef beast::tcp_stream::executor_type executor_type;  // Asio's name
+
+  // Without `tls` the bytes are plain.
+  ByteStream(tcp::socket socket, asio::ssl::context* tls) : tcp_(std::move(socket)) {
+    if (tls != nullptr) tls_.emplace(tcp_, *tls);
+  }
+  ByteStream(const ByteStream&) = delete;
+  ByteStream& operator=(const ByteStream&) = delete;
+
+  executor_type get_executor() { return tcp_.get_executor(); }
+  beast::tcp_stream& plain() { return tcp_; }
+  tcp::socket& socket() { return tcp_.socket(); }
+  bool secure() const { return tls_.has_value(); }
+
+  template <typename Buffers, typename Token>
+  auto async_read_some(const Buffers& buffers, Token&& token) {
+    if (tls_) return tls_->async_read_some(buffers, std::forward<Token>(token));
+    return tcp_.async_read_some(buffers, std::forward<Token>(token));
+  }
+  template <typename Buffers, typename Token>
+  auto async_write_some(const Buffers& buffers, Token&& token) {
+    if (tls_) return tls_->async_write_some(buffers, std::forward<Token>(token));
+    return tcp_.async_write_some(buffers, std::forward<Token>(token));
+  }
+
+  // What begins a connection; at once where it is plain.
+  asio::awaitable<boost::system::error_code> begin(milliseconds limit) {
+    if (!tls_) co_return boost::system::error_code();
+    tcp_.expires_after(limit);
+    const auto [code] = co_await tls_->async_handshake(asio::ssl::stream_base::server, kAwait);
+    co_return code;
+  }
+
+  // Says goodbye where TLS has a word for it, and closes.
+  asio::awaitable<void> end(milliseconds limit) {
+    if (tls_ && tcp_.socket().is_open()) {
+      tcp_.expires_after(limit);
+      co_await tls_->async_shutdown(kAwait);
+    }
+    boost::system::error_code ignored;
+    tcp_.socket().shutdown(tcp::socket::shutdown_send, ignored);
+    tcp_.close();
+  }
+
+  // Whether a client whose socket became readable closed it. Inside TLS its last word is bytes too,
+  // so that the end is looked for behind them.
+  bool gone() {
+    if (tls_) {
+      pollfd state = {.fd = tcp_.socket().native_handle(), .events = POLLRDHUP, .revents = 0};
+      return ::poll(&state, 1, 0) > 0 && (state.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+    }
+    char byte = 0;
+    boost::system::error_code code;
+    tcp_.socket().non_blocking(true, code);
+    const size_t n = tcp_.socket().receive(asio::buffer(&byte, 1), tcp::socket::message_peek, code);
+    return n == 0 && code != asio::error::would_block;
+  }
+
+ private:
+  beast::tcp_stream tcp_;
+  std::optional<asio::ssl::stream<beast::tcp_stream&>> tls_;
+};
+
+}  // namespace fathom

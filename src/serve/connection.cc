@@ -1,0 +1,230 @@
+#include "serve/connection.h"
+
+#include <tuple>
+
+#include "serve/admin.h"
+#include "serve/routes.h"
+
+namespace fathom {
+
+namespace http = beast::http;
+
+namespace {
+
+constexpr milliseconds kGoodbyeMs = milliseconds(1000);
+
+// Authorization wins (spec/api.md section 5).
+template <typename Fields>
+std::string key_of(const Fields& fields) {
+  constexpr std::string_view kBearer = "Bearer ";
+  const auto authorization = fields[http::field::authorization];
+  if (beast::iequals(authorization.substr(0, kBearer.size()), kBearer)) {
+    return std::string(authorization.substr(kBearer.size()));
+  }
+  return std::string(fields["x-api-key"]);
+}
+
+template <typename Message>
+HttpRequest head_of(const Message& message) {
+  const std::string target(message.target());
+  return {.method = std::string(message.method_string()),
+          .path = target.substr(0, target.find('?')),
+          .key = key_of(message)};
+}
+
+}  // namespace
+
+std::string tenant_text(const Tenant& tenant) {
+  return tenant.name.empty() ? "" : " tenant=" + tenant.name;
+}
+
+Connection::Connection(ServerLoop& loop, tcp::socket socket)
+    : loop_(loop),
+      options_(loop.options()),
+      stream_(std::move(socket), loop.tls()),
+      number_(loop.enter(*this)) {}
+
+Connection::~Connection() { loop_.leave(number_); }
+
+asio::awaitable<void> Connection::serve() {
+  boost::system::error_code ignored;
+  stream_.socket().set_option(tcp::no_delay(true), ignored);
+  const auto failed = co_await stream_.begin(milliseconds(options_.read_ms));
+  if (failed && !loop_.host().draining()) loop_.log("- - tls: " + failed.message());
+  bool more = !failed;
+  while (more && !loop_.host().draining()) {
+    idle_ = true;
+    more = co_await wait_for_byte();
+    idle_ = false;
+    if (!more) break;
+    loop_.begin_answer();
+    more = co_await exchange();
+    loop_.end_answer();
+  }
+  idle_ = false;
+  co_await stream_.end(kGoodbyeMs);
+}
+
+void Connection::close_idle() {
+  boost::system::error_code ignored;
+  if (idle_) stream_.socket().close(ignored);
+}
+
+void Connection::end_reading(uint64_t round) {
+  if (!reading_ || round != round_) return;  // it was read just now
+  late_ = true;
+  stream_.plain().cancel();
+}
+
+// Whether a request begins.
+asio::awaitable<bool> Connection::wait_for_byte() {
+  if (buffer_.size() > 0) co_return true;
+  stream_.plain().expires_after(milliseconds(options_.idle_ms));
+  auto [code, n] = co_await stream_.async_read_some(buffer_.prepare(4096), kAwait);
+  if (code) co_return false;
+  buffer_.commit(n);
+  co_return true;
+}
+
+// One request and its answer; whether the connection goes on.
+asio::awaitable<bool> Connection::exchange() {
+  http::request_parser<http::string_body> parser;
+  parser.header_limit(static_cast<uint32_t>(options_.header_bytes_max));
+  parser.body_limit(static_cast<uint64_t>(options_.body_bytes_max));
+  // Not the stream's own time limit, which would close the socket before it got its answer.
+  stream_.plain().expires_never();
+  asio::steady_timer limit(loop_.io());
+  loop_.limit_reading(limit, number_, ++round_);
+  reading_ = true;
+  late_ = false;
+  auto [code, n] = co_await http::async_read_header(stream_, buffer_, parser, kAwait);
+  HttpRequest request;
+  Gate::Entry entry;
+  if (!code) {
+    request = head_of(parser.get());
+    entry = loop_.gate().enter(request);
+  }
+  // Who is turned away does not get to send a body.
+  if (entry.tenant != nullptr) {
+    std::tie(code, n) = co_await http::async_read(stream_, buffer_, parser, kAwait);
+  }
+  reading_ = false;
+  limit.cancel();
+  if (code) {
+    const HttpReply reply = unread(code, head_of(parser.get()).path);
+    if (reply.status == 0) co_return false;
+    co_await write(reply, false);
+    co_await linger();
+    co_return false;
+  }
+  auto& message = parser.get();
+  if (entry.tenant == nullptr) {
+    loop_.metrics().refused("key");
+    loop_.answered(request, entry.refusal.status);
+    const bool keep = co_await write(entry.refusal, message.keep_alive() && parser.is_done());
+    if (!keep) co_await linger();
+    co_return keep;
+  }
+  request.body = std::move(message.body());
+  co_return co_await answer(request, *entry.tenant, message.keep_alive(), message.version() == 11);
+}
+
+// `streams`: the client knows chunks.
+asio::awaitable<bool> Connection::answer(const HttpRequest& request, const Tenant& tenant,
+                                         bool keep, bool streams) {
+  if (const std::optional<Protocol> protocol = protocol_of(request)) {
+    co_return co_await call(request, *protocol, tenant, keep && streams);
+  }
+  HttpReply reply;
+  if (std::optional<HttpReply> none = no_route(request)) {
+    reply = std::move(*none);
+  } else if (is_admin(request.path)) {
+    co_return co_await administer(request, tenant, keep);
+  } else if (request.path != "/metrics") {
+    reply = plain_reply(request, loop_.service(), options_.version, loop_.host().draining());
+  } else {
+    reply.body = loop_.metrics().text(loop_.host().status(), loop_.service().options().model_name);
+    reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  }
+  loop_.answered(request, reply.status, tenant_text(tenant));
+  co_return co_await write(reply, keep);
+}
+
+asio::awaitable<bool> Connection::administer(const HttpRequest& request, const Tenant& tenant,
+                                             bool keep) {
+  HttpReply reply;
+  const KeyRing& keys = loop_.gate().keys();
+  const Result<CacheOrder> order = admin_order(request, keys);
+  if (!order) {
+    reply = error_reply(Dialect::kOpenAi, 400, order.error().message);
+  } else if (const auto report = co_await loop_.ask(*order)) {
+    reply.body = cache_body(*report, keys);
+  } else {
+    reply = error_reply(Dialect::kOpenAi, 503, "cache: the server is going down");
+  }
+  loop_.answered(request, reply.status, tenant_text(tenant));
+  co_return co_await write(reply, keep);
+}
+
+// Reads on for a moment: a connection closed on unread bytes is reset, and the answer lost.
+asio::awaitable<void> Connection::linger() {
+  boost::system::error_code code;
+  stream_.socket().shutdown(tcp::socket::shutdown_send, code);
+  stream_.plain().expires_after(kGoodbyeMs);
+  std::vector<char> ignored(16'384);
+  while (!code) {
+    auto [failed, n] = co_await stream_.plain().async_read_some(asio::buffer(ignored), kAwait);
+    code = failed;
+  }
+  stream_.plain().close();
+}
+
+// What to tell a client whose request could not be read; status 0: nothing.
+HttpReply Connection::unread(boost::system::error_code code, const std::string& path) {
+  const Dialect dialect = dialect_of(path);
+  HttpReply reply = {.status = 0};
+  if (code == http::error::body_limit) {
+    reply = error_reply(
+        dialect, 413,
+        "body: wanted at most " + std::to_string(options_.body_bytes_max) + " bytes, found more");
+  } else if (code == http::error::header_limit) {
+    reply = error_reply(dialect, 431,
+                        "header: wanted at most " + std::to_string(options_.header_bytes_max) +
+                            " bytes, found more");
+  } else if (late_) {
+    reply =
+        error_reply(dialect, 408,
+                    "request: wanted all of it within " + std::to_string(options_.read_ms) + " ms");
+  } else if (code.category() == make_error_code(http::error::bad_method).category() &&
+             code != http::error::end_of_stream && code != http::error::partial_message) {
+    reply = error_reply(dialect, 400, "request: wanted HTTP/1.1, found: " + code.message());
+  }
+  if (reply.status != 0) loop_.answered({}, reply.status);
+  return reply;
+}
+
+asio::awaitable<bool> Connection::send(const std::string& bytes) {
+  stream_.plain().expires_after(milliseconds(options_.write_ms));
+  auto [code, n] = co_await asio::async_write(stream_, asio::buffer(bytes), kAwait);
+  stream_.plain().expires_never();
+  co_return !code;
+}
+
+asio::awaitable<bool> Connection::write(const HttpReply& reply, bool keep) {
+  http::response<http::string_body> message(static_cast<http::status>(reply.status), 11);
+  message.set(http::field::content_type, reply.content_type);
+  if (!reply.allow.empty()) message.set(http::field::allow, reply.allow);
+  if (reply.status == 401) message.set(http::field::www_authenticate, "Bearer");
+  if (reply.retry_after_s > 0) {
+    message.set(http::field::retry_after, std::to_string(reply.retry_after_s));
+  }
+  message.keep_alive(keep);
+  message.body() = reply.body;
+  message.prepare_payload();
+  stream_.plain().expires_after(milliseconds(options_.write_ms));
+  auto [code, n] = co_await http::async_write(stream_, message, kAwait);
+  stream_.plain().expires_never();
+  co_return !code && keep;
+}
+
+}  // namespace fathom

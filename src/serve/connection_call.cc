@@ -1,0 +1,180 @@
+// One call of the model: from its body to the engine and back.
+
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <cstdio>
+
+#include "base/clock.h"
+#include "serve/connection.h"
+#include "serve/routes.h"
+
+namespace fathom {
+namespace {
+
+int64_t now_us() { return static_cast<int64_t>(steady_seconds() * 1e6); }
+
+// What the log says of a call that was taken in, after its status.
+std::string call_text(const CallRecord& record, double now_s) {
+  char text[160];
+  std::snprintf(text, sizeof(text),
+                " prompt=%lld cached=%lld replayed=%lld answered=%lld first_s=%.3f s=%.3f",
+                static_cast<long long>(record.prompt_tokens),
+                static_cast<long long>(record.usage.cached_tokens),
+                static_cast<long long>(record.usage.replayed_tokens),
+                static_cast<long long>(record.answered_tokens),
+                record.first_s == 0 ? 0 : record.first_s - record.begun_s, now_s - record.begun_s);
+  return text;
+}
+
+}  // namespace
+
+asio::awaitable<bool> Connection::call(const HttpRequest& request, Protocol protocol,
+                                       const Tenant& tenant, bool keep) {
+  Call call(stream_.get_executor());
+  const HttpReply refusal = take_in(request, protocol, tenant, call);
+  if (refusal.status != 200) {
+    loop_.answered(request, refusal.status, tenant_text(tenant));
+    co_return co_await write(refusal, keep);
+  }
+  loop_.expect(call.id, call.waiting);
+  ChatJob& job = *call.job;
+  bool open = true;
+  if (job.stream()) {
+    const std::string head = stream_head() + event_chunks(job.reply().open());
+    open = co_await send(head);
+  }
+  while (open && !job.ended()) open = co_await advance(call);
+  loop_.forget(call.id);
+  if (!job.ended() || job.failure()) loop_.host().cancel(call.id);
+  settle(request, tenant, call, open);
+  if (!open) co_return false;
+  if (job.stream()) co_return co_await stream_out(call, keep);
+  const HttpReply reply = job.failure() ? error_reply(dialect_of(request.path), 500, *job.failure())
+                                        : HttpReply{.body = job.reply().whole()};
+  co_return co_await write(reply, keep);
+}
+
+// The call's request is with the engine, or the reply says why not.
+HttpReply Connection::take_in(const HttpRequest& request, Protocol protocol, const Tenant& tenant,
+                              Call& call) {
+  const Dialect dialect = dialect_of(request.path);
+  Quota& quota = loop_.gate().quota(tenant);
+  call.waiting.record.begun_s = steady_seconds();
+  if (const auto refusal = quota.enter(now_us())) return refused(dialect, *refusal, tenant);
+  Result<std::unique_ptr<ChatJob>> begun = loop_.service().begin(protocol, request.body);
+  if (!begun) {
+    quota.leave(0, 0, now_us());
+    return refusal(dialect, begun.error(), false, 0);
+  }
+  call.job = std::move(*begun);
+  Request asked = call.job->take_request();
+  const auto n_prompt = static_cast<int64_t>(asked.prompt.size());
+  const int64_t n_most = n_prompt + asked.max_tokens * asked.n_choices;
+  if (const auto refusal = quota.charge(n_most, now_us())) {
+    quota.leave(0, 0, now_us());
+    return refused(dialect, *refusal, tenant);
+  }
+  call.charged_tokens = n_most;
+  call.waiting.record.prompt_tokens = n_prompt;
+  const Result<void> submitted = submit(std::move(asked), tenant, call);
+  if (submitted) return {};
+  quota.leave(n_most, 0, now_us());
+  const bool draining = loop_.host().draining();
+  if (submitted.error().code == ErrorCode::kExhausted) {
+    loop_.metrics().refused(draining ? "drain" : "queue");
+  }
+  return refusal(dialect, submitted.error(), draining, loop_.host().retry_us(tenant.id));
+}
+
+HttpReply Connection::refused(Dialect dialect, const QuotaRefusal& refusal, const Tenant& tenant) {
+  loop_.metrics().refused(refusal.limit);
+  const int64_t retry_us =
+      refusal.retry_us > 0 ? refusal.retry_us : loop_.host().retry_us(tenant.id);
+  return fathom::refusal(dialect, exhausted(refusal.message), false, retry_us);
+}
+
+Result<void> Connection::submit(Request request, const Tenant& tenant, Call& call) {
+  request.tenant = tenant.id;
+  request.tenant_salt = loop_.gate().salt(tenant);
+  request.tenant_weight = tenant.weight;
+  request.priority = tenant.priority;
+  FATHOM_ASSIGN_OR_RETURN(call.id, loop_.host().submit(std::move(request)));
+  return {};
+}
+
+// The call is over: its quota, its figures, its line.
+void Connection::settle(const HttpRequest& request, const Tenant& tenant, const Call& call,
+                        bool open) {
+  const CallRecord& record = call.waiting.record;
+  const double now_s = steady_seconds();
+  loop_.gate().quota(tenant).leave(call.charged_tokens,
+                                   record.prompt_tokens + record.answered_tokens, now_us());
+  const bool failed = call.job->failure().has_value();
+  // An answer whose stop text was found is ended as a cancelled one in the engine.
+  const bool stopped = record.end == EndReason::kStop || record.end == EndReason::kCancelled;
+  loop_.metrics().ended(record,
+                        !open     ? "abort"
+                        : failed  ? "error"
+                        : stopped ? "stop"
+                                  : "length",
+                        now_s);
+  loop_.answered(request,
+                 !open    ? 499
+                 : failed ? 500
+                          : 200,
+                 tenant_text(tenant) + call_text(record, now_s));
+}
+
+// The end of a stream.
+asio::awaitable<bool> Connection::stream_out(Call& call, bool keep) {
+  std::string end;
+  ChatJob& job = *call.job;
+  if (job.failure()) end = event_chunks({job.reply().fail(*job.failure())});
+  const std::string done(job.reply().end_data());
+  if (!done.empty()) end += event_chunks({{"", done}});
+  end += last_chunk();
+  const bool sent = co_await send(end);
+  co_return sent&& keep;
+}
+
+// Takes what is there, or waits for it; whether the client is still there and keeps up.
+asio::awaitable<bool> Connection::advance(Call& call) {
+  Waiting& waiting = call.waiting;
+  ChatJob& job = *call.job;
+  if (waiting.overrun) co_return false;
+  if (waiting.outputs.empty()) {
+    const bool there = co_await wait_for_output(waiting);
+    if (!there) co_return false;
+    if (waiting.outputs.empty() && job.stream() &&
+        waiting.bell.expiry() <= std::chrono::steady_clock::now()) {
+      const std::string comment = comment_chunk("keep-alive");
+      co_return co_await send(comment);
+    }
+  }
+  std::string pieces;
+  while (!waiting.outputs.empty()) {
+    const bool was_said = job.said_all();
+    pieces += event_chunks(job.take(waiting.outputs.front()));
+    waiting.outputs.pop_front();
+    if (job.said_all() && !was_said) loop_.host().cancel(call.id);
+  }
+  if (!job.stream() || pieces.empty()) co_return true;
+  co_return co_await send(pieces);
+}
+
+// Until the bell rings, or for keep_alive_ms; whether the client is still there.
+asio::awaitable<bool> Connection::wait_for_output(Waiting& waiting) {
+  using asio::experimental::awaitable_operators::operator||;
+  waiting.bell.expires_after(milliseconds(options_.keep_alive_ms));
+  if (buffer_.size() > 0 || !waiting.watched) {
+    co_await waiting.bell.async_wait(kAwait);
+    co_return !(stream_.secure() && buffer_.size() == 0 && stream_.gone());
+  }
+  const auto first = co_await (waiting.bell.async_wait(kAwait) ||
+                               stream_.socket().async_wait(tcp::socket::wait_read, kAwait));
+  if (first.index() == 0) co_return true;
+  if (stream_.gone()) co_return false;
+  waiting.watched = false;  // the next request is there already and hides an end
+  co_return true;
+}
+
+}  // namespace fathom

@@ -1,0 +1,52 @@
+#include "serve/gate.h"
+
+#include "serve/admin.h"
+#include "serve/routes.h"
+
+namespace fathom {
+namespace {
+
+// What a path asks for; nothing: no key.
+std::optional<KeyRole> needed_role(const std::string& path) {
+  if (path == "/health" || path == "/ready") return std::nullopt;
+  if (path == "/metrics") return KeyRole::kMetrics;
+  return is_admin(path) ? KeyRole::kAdmin : KeyRole::kUser;
+}
+
+}  // namespace
+
+Gate::Gate(KeyRing keys) : keys_(std::move(keys)) {
+  places_.emplace(anybody_.id, Place{Quota({}), ""});
+  for (const Tenant& tenant : keys_.tenants()) {
+    places_.emplace(tenant.id, Place{Quota(tenant.quota), cache_salt(tenant)});
+  }
+}
+
+Gate::Entry Gate::enter(const HttpRequest& request) const {
+  const Dialect dialect = dialect_of(request.path);
+  const std::optional<KeyRole> needed = needed_role(request.path);
+  if (!needed || (open() && *needed != KeyRole::kAdmin)) return {.tenant = &anybody_};
+  if (open()) {
+    return {.refusal = error_reply(dialect, 403,
+                                   request.path + ": wanted a server with keys, found none")};
+  }
+  if (request.key.empty()) {
+    return {.refusal = error_reply(
+                dialect, 401,
+                "key: wanted Authorization: Bearer KEY or x-api-key: KEY, found neither")};
+  }
+  const Tenant* tenant = keys_.find(request.key);
+  if (tenant == nullptr) {
+    return {.refusal =
+                error_reply(dialect, 401, "key: wanted a key of this server, found another")};
+  }
+  if (tenant->role != KeyRole::kAdmin && tenant->role != *needed) {
+    return {.refusal =
+                error_reply(dialect, 403,
+                            std::string("key: wanted one of the role ") + key_role_name(*needed) +
+                                ", found one of the role " + key_role_name(tenant->role))};
+  }
+  return {.tenant = tenant};
+}
+
+}  // namespace fathom

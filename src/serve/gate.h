@@ -1,0 +1,45 @@
+#pragma once
+
+// Gate: who calls, whether the key may do that, and what its tenant may still use. Without keys it
+// is open: everybody is one tenant without limits, and nobody an administrator.
+// Thread rule: one thread.
+
+#include <map>
+#include <string>
+
+#include "serve/http_message.h"
+#include "serve/keys.h"
+
+namespace fathom {
+
+class Gate {
+ public:
+  explicit Gate(KeyRing keys);
+
+  const KeyRing& keys() const { return keys_; }
+  bool open() const { return keys_.empty(); }
+
+  // Either the tenant, or the refusal (401: no key or an unknown one, 403: it may not do that).
+  // For /health and /ready, which ask for no key, the tenant without a name.
+  struct Entry {
+    const Tenant* tenant = nullptr;
+    HttpReply refusal;
+  };
+  Entry enter(const HttpRequest& request) const;
+
+  Quota& quota(const Tenant& tenant) { return places_.at(tenant.id).quota; }
+  // For Request::tenant_salt.
+  const std::string& salt(const Tenant& tenant) const { return places_.at(tenant.id).salt; }
+
+ private:
+  struct Place {
+    Quota quota;
+    std::string salt;
+  };
+
+  const KeyRing keys_;
+  const Tenant anybody_;
+  std::map<TenantId, Place> places_;
+};
+
+}  // namespace fathom

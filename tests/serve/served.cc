@@ -1,0 +1,53 @@
+#include "served.h"
+
+#include <gtest/gtest.h>
+
+#include "ops/backends.h"
+
+namespace fathom {
+
+constexpr int64_t kContext = 512;
+
+Served::Served(ServerOptions options) {
+  loaded_ = std::move(*load_model(std::string(FATHOM_SOURCE_DIR) + "/models/fathom-34m", {}));
+  ops_ = std::move(*make_backend({.n_threads = 1}));
+  runner_ = std::move(*Runner::make(*loaded_.model, *ops_,
+                                    {.context = kContext, .n_sequences = 3, .max_rows = 128}));
+  executor_ = std::make_unique<ModelExecutor>(*runner_, loaded_.tokenizer->vocab_size());
+  EngineOptions engine;
+  engine.mailbox = {.max_live = 4, .max_live_of_tenant = 4, .max_outputs = 64};
+  engine_ = std::make_unique<Engine>(*executor_, engine);
+  service_ = std::make_unique<ChatService>(
+      loaded_, *ChatTemplate::load(loaded_.path, loaded_.model->config().model_type),
+      ServiceOptions{.model_name = "fathom-34m",
+                     .fingerprint = "fp",
+                     .context = kContext,
+                     .restore = RestoreGrade::kExact});
+  options.log = [this](const std::string& line) {
+    const std::lock_guard lock(mutex_);
+    log_.push_back(line);
+  };
+  auto listening = Server::listen(*service_, *engine_, options);
+  FATHOM_CHECK(listening.has_value());
+  server_ = std::move(*listening);
+  serving_ = std::thread([this] { server_->run(); });
+}
+
+Served::~Served() { stop(); }
+
+std::vector<std::string> Served::log() {
+  const std::lock_guard lock(mutex_);
+  return log_;
+}
+
+void Served::stop() {
+  if (!serving_.joinable()) return;
+  server_->stop();
+  serving_.join();
+  EXPECT_EQ(engine_->load().n_live, 0);
+  EXPECT_EQ(engine_->load().n_slots, 0);
+  EXPECT_EQ(engine_->load().n_pinned_blocks, 0);
+  engine_->check();
+}
+
+}  // namespace fathom

@@ -1,0 +1,44 @@
+#pragma once
+
+// A server of the shipped model in this process, over loopback.
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/model_executor.h"
+#include "http_client.h"
+#include "serve/server.h"
+
+namespace fathom {
+
+class Served {
+ public:
+  // Listens on a free port; host, port and log of the options are set here.
+  explicit Served(ServerOptions options);
+  ~Served();
+  Served(const Served&) = delete;
+  Served& operator=(const Served&) = delete;
+
+  int port() const { return server_->port(); }
+  Server& server() { return *server_; }
+  std::vector<std::string> log();
+  // Drains, and checks that nothing is held.
+  void stop();
+
+ private:
+  LoadedModel loaded_;
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<Runner> runner_;
+  std::unique_ptr<ModelExecutor> executor_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<ChatService> service_;
+  std::unique_ptr<Server> server_;
+  std::thread serving_;
+  std::mutex mutex_;
+  std::vector<std::string> log_;
+};
+
+}  // namespace fathom
