@@ -4,15 +4,20 @@
 #include <filesystem>
 
 #include "apps/common.h"
+#include "apps/input.h"
 #include "apps/numbers.h"
 #include "apps/verb.h"
 #include "base/clock.h"
+#include "base/flags.h"
 #include "checkpoint/checkpoint.h"
 #include "engine/model_executor.h"
 #include "serve/server.h"
 
 namespace fathom {
 namespace {
+
+constexpr uint64_t kKeysBytesMax = 1 << 20;
+constexpr char kKeyVariable[] = "FATHOM_API_KEY";
 
 class ServeVerb final : public Verb {
  public:
@@ -38,6 +43,14 @@ class ServeVerb final : public Verb {
     app.add_option("--step-ms", step_ms_, "Time of a step that prompts share with answers")
         ->check(whole_number(1, 60'000))
         ->capture_default_str();
+    app.add_option("--keys", keys_, "Keys that are admitted, a TOML file (default: anybody is)")
+        ->type_name("FILE");
+    app.add_option("--new-key", new_key_,
+                   "Print a key and its table for the file of --keys, and serve nothing")
+        ->type_name("NAME");
+    app.add_option("--tls-cert", tls_cert_, "Serve HTTPS with this certificate chain, PEM")
+        ->type_name("FILE");
+    app.add_option("--tls-key", tls_key_, "The certificate's key, PEM")->type_name("FILE");
     flags_.add_to(app);
     output_.add_words(app);
   }
@@ -49,14 +62,45 @@ class ServeVerb final : public Verb {
   }
 
   int run() override {
-    const Result<void> done = serve();
+    const Result<void> done = new_key_.empty() ? serve() : print_key();
     return done ? 0 : fail(done.error());
   }
 
  private:
+  Result<void> print_key() const {
+    const Result<NewKey> made = make_key(new_key_);
+    if (!made) return invalid("--new-key: " + made.error().message);
+    if (output_.json) {
+      print_json({{"key", made->key}, {"table", made->table}});
+    } else {
+      std::printf("%s\n\n%s", made->key.c_str(), made->table.c_str());
+    }
+    return {};
+  }
+
+  Result<KeyRing> admitted() const {
+    KeyRing ring;
+    if (!keys_.empty()) {
+      FATHOM_ASSIGN_OR_RETURN(const std::string text, read_text(keys_, kKeysBytesMax));
+      FATHOM_ASSIGN_OR_RETURN(ring, read_keys(text, keys_));
+    }
+    const std::optional<std::string> secret = secret_of_environment(kKeyVariable);
+    if (!secret) return ring;
+    Result<Tenant> tenant = only_tenant(*secret);
+    const Result<void> added = tenant ? ring.add(std::move(*tenant)) : tenant.error();
+    if (!added) return invalid(std::string(kKeyVariable) + ": " + added.error().message);
+    return ring;
+  }
+
   Result<void> serve() {
     ServerOptions options = {.end_at_signals = true, .version = FATHOM_VERSION};
     FATHOM_RETURN_IF_ERROR(read_address(&options));
+    FATHOM_ASSIGN_OR_RETURN(options.keys, admitted());
+    if (tls_cert_.empty() != tls_key_.empty()) {
+      return invalid("--tls-cert, --tls-key: wanted both or none, found one");
+    }
+    options.tls_certificate = tls_cert_;
+    options.tls_key = tls_key_;
     FATHOM_ASSIGN_OR_RETURN(
         Session session,
         open_session(flags_, output_, true,
@@ -78,7 +122,11 @@ class ServeVerb final : public Verb {
     }
     FATHOM_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
                             Server::listen(service, engine, options));
-    std::printf("fathom: %s at http://%s:%d\n", name.c_str(), options.host.c_str(), server->port());
+    if (server->unguarded()) {
+      note("listens on " + options.host + " without keys: whoever reaches it may use it (--keys)");
+    }
+    std::printf("fathom: %s at http%s://%s:%d\n", name.c_str(), tls_cert_.empty() ? "" : "s",
+                options.host.c_str(), server->port());
     std::fflush(stdout);
     server->run();
     return {};
@@ -111,6 +159,10 @@ class ServeVerb final : public Verb {
   OutputFlags output_;
   std::string listen_ = "127.0.0.1:8000";
   std::string name_;
+  std::string keys_;
+  std::string new_key_;
+  std::string tls_cert_;
+  std::string tls_key_;
   int64_t sequences_ = 8;
   int64_t rows_ = 256;
   int64_t blocks_ = 0;

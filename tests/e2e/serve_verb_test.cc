@@ -1,6 +1,12 @@
-// Goal: `fathom serve` says where it listens, ends well at ctrl-C, and refuses an address that is
-// none. Method: the built program in a terminal. What it serves: tests/serve.
+// Goal: `fathom serve` says where it listens and whether anybody may use it, ends well at ctrl-C,
+// makes keys, and refuses an address, keys or certificates that are none. Method: the built program
+// in a terminal. What it serves: tests/serve.
 #include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "base/folder_testing.h"
 
 #include "program.h"
 
@@ -33,6 +39,60 @@ TEST(ServeVerb, RefusesAnAddressThatIsNone) {
       run_program({.args = {"serve", "--listen", "nowhere:0", "--context", "256", "--quiet"}});
   EXPECT_EQ(no_host.status, 1);
   EXPECT_EQ(no_host.err, "fathom: listen: wanted an IP address, found nowhere\n");
+}
+
+TEST(ServeVerb, WarnsWhereAnybodyMayUseIt) {
+  bool stopped = false;
+  const Outcome outcome = run_in_terminal(
+      {"serve", "--listen", "0.0.0.0:0", "--sequences", "1", "--context", "256", "--quiet"},
+      [&](const std::string& shown) -> std::string {
+        if (stopped || shown.find(" at http://") == std::string::npos) return "";
+        stopped = true;
+        return "\x03";
+      });
+  EXPECT_EQ(outcome.status, 0) << outcome.out;
+  EXPECT_NE(outcome.out.find("fathom: note: listens on 0.0.0.0 without keys: "), std::string::npos);
+}
+
+TEST(ServeVerb, MakesAKey) {
+  const Outcome made = run_program({.args = {"serve", "--new-key", "alice"}});
+  EXPECT_EQ(made.status, 0) << made.err;
+  EXPECT_EQ(made.out.substr(0, 10), "sk-fathom-");
+  EXPECT_NE(made.out.find("\n\n[[key]]\nname = \"alice\"\nsha256 = \""), std::string::npos);
+  const Outcome refused = run_program({.args = {"serve", "--new-key", "a b"}});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_EQ(refused.err,
+            "fathom: --new-key: name: wanted 1 to 64 letters, digits, '.', '_' or '-', found "
+            "\"a b\"\n");
+}
+
+class ServeVerbFiles : public FolderTest {
+ protected:
+  std::string error_of(const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"serve",     "--listen", "127.0.0.1:0",
+                                     "--context", "256",      "--quiet"};
+    args.insert(args.end(), more.begin(), more.end());
+    const Outcome outcome = run_program({.args = args});
+    EXPECT_EQ(outcome.status, 1);
+    return outcome.err;
+  }
+};
+
+TEST_F(ServeVerbFiles, RefusesKeysAndCertificatesThatAreNone) {
+  std::filesystem::create_directories(folder_);
+  const std::string keys = folder() + "/keys.toml";
+  std::ofstream(keys) << "[[key]]\nname = \"a\"\n";
+  EXPECT_EQ(error_of({"--keys", keys}),
+            "fathom: " + keys + ": line 1: sha256: wanted it, found none\n");
+  EXPECT_EQ(error_of({"--tls-cert", keys}),
+            "fathom: --tls-cert, --tls-key: wanted both or none, found one\n");
+  const std::string bad = error_of({"--tls-cert", keys, "--tls-key", keys});
+  EXPECT_NE(bad.find("fathom: tls: " + keys + ": wanted certificates in PEM, found: "),
+            std::string::npos);
+  EXPECT_EQ(std::count(bad.begin(), bad.end(), '\n'), 1);
+  ASSERT_EQ(::setenv("FATHOM_API_KEY", "short", 1), 0);
+  EXPECT_EQ(error_of({}), "fathom: FATHOM_API_KEY: wanted a key of at least 16 bytes, found 5\n");
+  ASSERT_EQ(::unsetenv("FATHOM_API_KEY"), 0);
 }
 
 }  // namespace
