@@ -94,7 +94,7 @@ class ChatVerb final : public Verb {
     reset();
     const bool terminal = ::isatty(0) != 0;
     if (terminal) std::cout << "/help tells what there is.\n";
-    while (true) {
+    while (!std::cin.eof()) {  // a last line may end without a newline
       forget_interrupts();
       if (terminal) std::cout << "> " << std::flush;
       std::string line;

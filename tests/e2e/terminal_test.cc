@@ -69,6 +69,19 @@ TEST(Terminal, OneControlDLeavesTheChatAfterAnAnswerToo) {
   EXPECT_TRUE(has(outcome.out, cut)) << outcome.out;
 }
 
+// A terminal takes the first one as the end of a line that has no newline.
+TEST(Terminal, ControlDBehindTextAnswersItAndLeaves) {
+  bool typed = false;
+  const Outcome outcome = run_in_terminal(
+      {"chat", "-m", kModel, "--no-think", "-n", "3", "--quiet"}, [&](const std::string& shown) {
+        const bool now = !typed && shown.ends_with("> ");
+        typed = typed || now;
+        return std::string(now ? "hello\x04\x04" : "");
+      });
+  EXPECT_EQ(outcome.status, 0) << outcome.out;
+  EXPECT_FALSE(outcome.out.ends_with("> ")) << outcome.out;
+}
+
 TEST(Terminal, RunSaysWhatCutAnAnswer) {
   const auto run = [](std::vector<std::string> more) {
     std::vector<std::string> args = {"run", "-m", kModel, "-p", "The river", "--ignore-eos"};
