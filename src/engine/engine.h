@@ -105,7 +105,10 @@ class Engine {
   // engine_session.cc
   int64_t prompt_point(const EngineTask& task) const;
   void keep(EngineTask& task);
-  std::optional<SessionCache::Found> find_session(const EngineTask& task) const;
+  int64_t replay_rows(const EngineTask& task) const;
+  std::optional<SessionCache::Found> find_session(const EngineTask& task, int64_t n_blocks) const;
+  bool is_overtaken(const EngineTask& task) const;
+  bool start_over_overtaken(const StepPlan& plan, int64_t now_us);
   int64_t start_from(EngineTask& task, const SessionCache::Found& found);
 
   // engine_step.cc
@@ -136,7 +139,7 @@ class Engine {
   uint64_t last_task_ = 0;
   double row_us_ = 0;
   int64_t now_us_ = 0;          // of this tick
-  bool copies_failed_ = false;  // between steps
+  bool copies_failed_ = false;  // since the last step: what runs is not to be trusted
   int64_t last_now_us_ = 0;     // as tick() was told
   int64_t clock_shift_us_ = 0;
   EngineCounters counters_;

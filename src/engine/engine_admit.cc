@@ -1,6 +1,7 @@
 // Who holds slots and blocks: admission, pre-emption, and what a task gives back.
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/engine.h"
 
@@ -127,7 +128,7 @@ void Engine::start(EngineTask& task, int64_t now_us) {
   auto n_hit = static_cast<size_t>(task.lease.n_blocks() * kBlockTokens);
   const std::span<const int32_t> prompt(request.prompt);
   task.exact = !task.keys.is_branched_below(task.lease.n_shared());
-  if (const auto found = find_session(task)) {
+  if (const auto found = find_session(task, task.lease.n_shared())) {
     task.exact = task.exact && found->grade == StateGrade::kExact;
     n_hit = static_cast<size_t>(start_from(task, *found));
   } else if (n_hit > 0) {
@@ -147,12 +148,15 @@ void Engine::start(EngineTask& task, int64_t now_us) {
 }
 
 void Engine::count_start(EngineTask& task, int64_t n_hit) {
-  task.usage.cached_tokens = n_hit;
+  const int64_t n_new = n_hit - std::exchange(task.n_given_back, int64_t{0});
+  task.usage.cached_tokens += n_new;
+  counters_.cached_tokens += n_new;
+  if (std::exchange(task.counted, true)) return;  // it starts over
   counters_.prompt_tokens += task.live->prompt_tokens();
-  counters_.cached_tokens += n_hit;
-  ++(n_hit == 0   ? counters_.n_no_hit
-     : task.exact ? counters_.n_exact_hits
-                  : counters_.n_bounded_hits);
+  ++(n_hit == 0     ? counters_.n_no_hit
+     : task.session ? counters_.n_session_hits
+     : task.exact   ? counters_.n_exact_hits
+                    : counters_.n_bounded_hits);
 }
 
 void Engine::resume(EngineTask& task, int64_t now_us) {
@@ -167,10 +171,8 @@ void Engine::resume(EngineTask& task, int64_t now_us) {
 
 void Engine::park(EngineTask& task) {
   task.windows = read_slot(executor_, task.sequence);
-  if (!executor_.memory().sync()) {
-    copies_failed_ = true;
-    return drop(task);
-  }
+  copies_failed_ = !executor_.memory().sync() || copies_failed_;
+  if (copies_failed_) return drop(task);
   executor_.release_slot(task.sequence);
   task.phase = TaskPhase::kParked;
   ++task.usage.n_parked;

@@ -17,7 +17,7 @@ int64_t Engine::prompt_point(const EngineTask& task) const {
 void Engine::keep(EngineTask& task) {
   const Sequence& sequence = task.sequence;
   if (sessions_.limits().max_bytes == 0 || task.phase == TaskPhase::kWaiting) return;
-  if (sequence.length == 0 || !executor_.can_branch(sequence)) return;
+  if (sequence.length == 0 || copies_failed_ || !executor_.can_branch(sequence)) return;
   const std::span<const int32_t> tokens =
       std::span(sequence.tokens).first(static_cast<size_t>(sequence.length));
   const auto n_full = static_cast<size_t>(sequence.length / kBlockTokens);
@@ -42,21 +42,56 @@ void Engine::keep(EngineTask& task) {
   if (task.session) sessions_.outgrow(*task.session);
 }
 
-// The state that a task starts from which shares n_blocks cached blocks, where that is no later
-// than a replay up to their end would begin.
-std::optional<SessionCache::Found> Engine::find_session(const EngineTask& task) const {
+int64_t Engine::replay_rows(const EngineTask& task) const {
+  const bool bounded = task.live->request.restore == RestoreGrade::kBounded;
+  return bounded ? limits_.bounded_replay_rows : limits_.exact_replay_rows;
+}
+
+// The state to start from where n_blocks of the task's path are cached, if that is no earlier than
+// a replay up to their end would begin.
+std::optional<SessionCache::Found> Engine::find_session(const EngineTask& task,
+                                                        int64_t n_blocks) const {
   const Request& request = task.live->request;
-  const int64_t n_blocks = task.lease.n_shared();
-  const bool bounded = request.restore == RestoreGrade::kBounded;
-  const auto found = sessions_.find(
-      {.root = task.live->root,
-       .keys = task.keys.keys().first(static_cast<size_t>(n_blocks)),
-       .tokens = std::span(request.prompt).first(static_cast<size_t>(request.prompt.size() - 1)),
-       .images = request.images,
-       .takes_bounded = bounded});
-  const int64_t replay = bounded ? limits_.bounded_replay_rows : limits_.exact_replay_rows;
-  if (!found || found->n_tokens < n_blocks * kBlockTokens - replay) return std::nullopt;
+  const auto found =
+      sessions_.find({.root = task.live->root,
+                      .keys = task.keys.keys().first(static_cast<size_t>(n_blocks)),
+                      .tokens = std::span(request.prompt).first(request.prompt.size() - 1),
+                      .images = request.images,
+                      .takes_bounded = request.restore == RestoreGrade::kBounded});
+  if (!found || found->n_tokens < n_blocks * kBlockTokens - replay_rows(task)) return std::nullopt;
   return found;
+}
+
+// Whether somebody else has computed so much of the prompt meanwhile that starting again from there
+// saves a block. Bounded requests stay: their windows are better than a replay would make them.
+bool Engine::is_overtaken(const EngineTask& task) const {
+  if (!task.answer.empty() || task.live->request.restore == RestoreGrade::kBounded) return false;
+  const std::span<const BlockKey> keys = task.keys.keys();
+  const auto next = static_cast<size_t>(task.sequence.entries_end / kBlockTokens);
+  if (next >= keys.size() || !cache_.contains(keys[next])) return false;
+  const int64_t n_blocks = cache_.peek(keys).n_blocks;
+  const auto found = find_session(task, n_blocks);
+  const int64_t start = found ? found->n_tokens : n_blocks * kBlockTokens - replay_rows(task);
+  return start >= task.sequence.length + kBlockTokens;
+}
+
+// Looked at when a task is about to run. What it gives back is cached: it gets that again, and
+// more.
+bool Engine::start_over_overtaken(const StepPlan& plan, int64_t now_us) {
+  bool any = false;
+  for (const PlanItem& item : plan.items) {
+    EngineTask& task = *tasks_.at(item.id);
+    if (!is_overtaken(task)) continue;
+    any = true;
+    ++counters_.n_overtaken;
+    if (task.usage.n_dropped == 0) {  // after a drop, hits are not counted again
+      task.n_given_back = task.sequence.entries_end;
+      task.started = false;
+    }
+    release(task);
+    start(task, now_us);
+  }
+  return any;
 }
 
 // Windows as they were kept; entries of the shared blocks, and of the partial one where the state

@@ -45,7 +45,8 @@ ExecutorItem Engine::prepare(EngineTask& task, int64_t n_rows) {
 void Engine::step(int64_t now_us) {
   const bool copied = executor_.memory().sync().has_value();
   if (std::exchange(copies_failed_, false) || !copied) drop_running();
-  const StepPlan plan = plan_step(view(now_us), scheduler_);
+  StepPlan plan = plan_step(view(now_us), scheduler_);
+  if (start_over_overtaken(plan, now_us)) plan = plan_step(view(now_us), scheduler_);
   if (plan.items.empty()) return;
   ++counters_.n_steps;
   std::vector<EngineTask*> tasks;

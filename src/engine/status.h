@@ -18,6 +18,7 @@ struct EngineCounters {
   int64_t n_tokens = 0;  // drawn, stop ids among them
   int64_t n_parked = 0;
   int64_t n_dropped = 0;
+  int64_t n_overtaken = 0;  // started over, further on, from what others computed meanwhile
   int64_t n_failed_steps = 0;
   int64_t finished[6] = {};  // choices, by EndReason
 
@@ -27,9 +28,10 @@ struct EngineCounters {
   int64_t replayed_tokens = 0;
   int64_t computed_tokens = 0;
   int64_t answered_tokens = 0;
-  // Requests that started without a hit, and with one whose windows were rebuilt exactly or by a
-  // bounded replay.
+  // Requests that started without a hit, from a kept state, and with a hit whose windows were
+  // rebuilt exactly or by a bounded replay.
   int64_t n_no_hit = 0;
+  int64_t n_session_hits = 0;
   int64_t n_exact_hits = 0;
   int64_t n_bounded_hits = 0;
 };

@@ -51,7 +51,9 @@ struct EngineTask {
   std::vector<std::byte> windows;
   std::optional<SessionName> session;  // of the kept state that it started from
   bool exact = true;
-  bool started = false;  // was admitted before
+  bool started = false;      // was admitted before
+  bool counted = false;      // in the counters of starts
+  int64_t n_given_back = 0;  // positions with entries, to start over where they are cached
   Usage usage;
 
   // What was found for a waiting task, and in which epoch of the cache.

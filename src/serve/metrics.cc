@@ -101,7 +101,10 @@ void ServerMetrics::write_engine(PrometheusText& out, const EngineStatus& engine
              "Requests by what the prefix cache gave: nothing, or a prefix whose windows were "
              "rebuilt exactly or by a bounded replay.");
   labelled(out, "hit",
-           {{"none", n.n_no_hit}, {"exact", n.n_exact_hits}, {"bounded", n.n_bounded_hits}});
+           {{"none", n.n_no_hit},
+            {"session", n.n_session_hits},
+            {"exact", n.n_exact_hits},
+            {"bounded", n.n_bounded_hits}});
   out.family("fathom_blocks", "gauge", "Blocks of 64 tokens by state.");
   labelled(out, "state",
            {{"pinned", load.n_pinned_blocks},

@@ -187,6 +187,26 @@ TEST_P(Sessions, AStateIsOfUseWhileItsBlocksAreCached) {
   EXPECT_LT(answer.usage.cached_tokens, 319);
 }
 
+// One computes, and the others start where it has come to.
+TEST_P(Sessions, PromptsThatArriveTogetherAreComputedOnce) {
+  const std::vector<int32_t> prompt = fresh(1000);
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(engine_.submit(request(prompt, 4)));
+  int64_t n_computed = 0;
+  bool more = true;
+  while (more) {
+    more = engine_.tick(++now_us_);
+    engine_.check();
+    for (const Output& output : engine_.take_outputs(100)) {
+      if (output.finish == EndReason::kNone) continue;
+      n_computed += output.usage.computed_tokens;
+      EXPECT_EQ(output.usage.cached_tokens + output.usage.computed_tokens, 1000 + 4 - 1);
+    }
+  }
+  EXPECT_EQ(engine_.counters().n_overtaken, 3);
+  EXPECT_LT(n_computed, 1000 + 3 * kBlockTokens);
+  EXPECT_EQ(run(request(prompt, 4)).usage.cached_tokens, 999);
+}
+
 INSTANTIATE_TEST_SUITE_P(Schedules, Sessions, testing::Bool(), [](const auto& info) {
   return std::string(info.param ? "Deploy" : "Exact");
 });

@@ -25,9 +25,9 @@ int main(int argc, char** argv) {
   std::printf("cached %ld replayed %ld parked %ld dropped %ld copied %ld evicted %ld\n",
               all.n_cached_tokens, all.n_replayed_tokens, all.n_parked, all.n_dropped, all.n_copied,
               all.n_evicted);
-  std::printf("states kept %ld used %ld evicted %ld expired %ld failed copies %ld\n",
+  std::printf("states kept %ld used %ld evicted %ld expired %ld failed copies %ld overtaken %ld\n",
               all.n_states_kept, all.n_states_used, all.n_states_evicted, all.n_states_expired,
-              all.n_failed_copies);
+              all.n_failed_copies, all.n_overtaken);
   std::printf("injected %ld lost %ld slow %ld vanished %ld longest wait %.2f trace %016lx\n",
               all.n_injected, all.n_lost, all.n_slow, all.n_vanished, all.longest_wait, all.trace);
   std::printf("cpu %.2f s\n", static_cast<double>(std::clock()) / CLOCKS_PER_SEC);

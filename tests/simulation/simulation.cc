@@ -70,6 +70,7 @@ class Simulation {
     result_.n_failed_copies = executor_.n_failed_copies();
     result_.n_parked = engine_.counters().n_parked;
     result_.n_dropped = engine_.counters().n_dropped;
+    result_.n_overtaken = engine_.counters().n_overtaken;
     result_.n_copied = engine_.cache().counters().copied;
     const SessionCounters& sessions = engine_.sessions().counters();
     result_.n_states_kept = sessions.kept;
@@ -346,6 +347,7 @@ void SimulationResult::add(const SimulationResult& other) {
   n_copied += other.n_copied;
   n_evicted += other.n_evicted;
   n_failed_copies += other.n_failed_copies;
+  n_overtaken += other.n_overtaken;
   n_states_kept += other.n_states_kept;
   n_states_used += other.n_states_used;
   n_states_evicted += other.n_states_evicted;

@@ -35,6 +35,7 @@ struct SimulationResult {
   int64_t n_dropped = 0;
   int64_t n_copied = 0;
   int64_t n_evicted = 0;
+  int64_t n_overtaken = 0;
   int64_t n_states_kept = 0;  // of sessions
   int64_t n_states_used = 0;
   int64_t n_states_evicted = 0;

@@ -32,6 +32,7 @@ TEST(Simulation, EveryAnswerEqualsTheOneComputedAlone) {
   EXPECT_GT(all.n_dropped, 500);
   EXPECT_GT(all.n_copied, 500);
   EXPECT_GT(all.n_evicted, 2000);
+  EXPECT_GT(all.n_overtaken, 50);
   EXPECT_GT(all.n_failed_copies, 100);
   EXPECT_GT(all.n_states_kept, 5000);
   EXPECT_GT(all.n_states_used, 1000);
