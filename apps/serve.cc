@@ -45,14 +45,16 @@ class ServeVerb final : public Verb {
         ->capture_default_str();
     app.add_option("--keys", keys_, "Keys that are admitted, a TOML file (default: anybody is)")
         ->type_name("FILE");
-    app.add_option("--new-key", new_key_,
-                   "Print a key and its table for the file of --keys, and serve nothing")
-        ->type_name("NAME");
+    CLI::Option* new_key =
+        app.add_option("--new-key", new_key_,
+                       "Print a key and its table for the file of --keys, and serve nothing")
+            ->type_name("NAME");
     app.add_option("--tls-cert", tls_cert_, "Serve HTTPS with this certificate chain, PEM")
         ->type_name("FILE");
     app.add_option("--tls-key", tls_key_, "The certificate's key, PEM")->type_name("FILE");
     flags_.add_to(app);
-    output_.add_words(app);
+    output_.add_to(app);
+    app.get_option("--json")->needs(new_key);
   }
 
   std::string misuse(const TypedOptions& /*typed*/) const override {

@@ -98,8 +98,8 @@ void ServerMetrics::write_engine(PrometheusText& out, const EngineStatus& engine
               n.replayed_tokens);
   out.counter("fathom_computed_tokens_total", "Rows that wrote entries.", n.computed_tokens);
   out.family("fathom_requests_by_hit_total", "counter",
-             "Requests by what the prefix cache gave: nothing, or a prefix whose windows were "
-             "rebuilt exactly or by a bounded replay.");
+             "Requests by what they started from: nothing, the kept state of an earlier turn, or a "
+             "cached prefix whose windows were rebuilt exactly or by a bounded replay.");
   labelled(out, "hit",
            {{"none", n.n_no_hit},
             {"session", n.n_session_hits},
@@ -115,6 +115,9 @@ void ServerMetrics::write_engine(PrometheusText& out, const EngineStatus& engine
   out.counter("fathom_cleared_blocks_total", "Cached blocks that an administrator dropped.",
               engine.prefix.cleared);
   out.gauge("fathom_slots_used", "Sequences that hold windows.", static_cast<double>(load.n_slots));
+  out.gauge("fathom_sessions", "Kept states of earlier turns.",
+            static_cast<double>(load.n_sessions));
+  out.gauge("fathom_session_bytes", "Bytes of these.", static_cast<double>(load.session_bytes));
   out.counter("fathom_steps_total", "Steps of the engine.", n.n_steps);
   out.counter("fathom_step_rows_total", "Rows of these steps.", n.n_rows);
   out.counter("fathom_failed_steps_total", "Steps that failed.", n.n_failed_steps);

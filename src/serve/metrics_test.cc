@@ -56,7 +56,12 @@ TEST(ServerMetrics, TellsWhatWasDone) {
   EXPECT_DOUBLE_EQ(call.seconds_per_token(), (10.7 - 10.5) / 2);
 
   EngineStatus engine = {.n_blocks = 10, .n_idle_blocks = 3};
-  engine.load = {.n_waiting = 1, .n_parked = 2, .n_running = 4, .n_pinned_blocks = 5};
+  engine.load = {.n_waiting = 1,
+                 .n_parked = 2,
+                 .n_running = 4,
+                 .n_pinned_blocks = 5,
+                 .n_sessions = 2,
+                 .session_bytes = 96};
   engine.counters.prompt_tokens = 100;
   engine.counters.cached_tokens = 64;
   engine.counters.replayed_tokens = 7;
@@ -73,6 +78,8 @@ TEST(ServerMetrics, TellsWhatWasDone) {
   EXPECT_EQ(read.value("fathom_replayed_tokens_total"), 7);
   EXPECT_EQ(read.value("fathom_requests_by_hit_total", "hit=\"bounded\""), 1);
   EXPECT_EQ(read.value("fathom_blocks", "state=\"free\""), 2);
+  EXPECT_EQ(read.value("fathom_sessions"), 2);
+  EXPECT_EQ(read.value("fathom_session_bytes"), 96);
   EXPECT_EQ(read.value("vllm:time_to_first_token_seconds_bucket", "le=\"0.5\""), 1);
   EXPECT_EQ(read.value("vllm:time_to_first_token_seconds_bucket", "le=\"0.25\""), 0);
   EXPECT_EQ(read.value("vllm:inter_token_latency_seconds_count"), 2);
