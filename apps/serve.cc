@@ -52,6 +52,13 @@ class ServeVerb final : public Verb {
     app.add_option("--tls-cert", tls_cert_, "Serve HTTPS with this certificate chain, PEM")
         ->type_name("FILE");
     app.add_option("--tls-key", tls_key_, "The certificate's key, PEM")->type_name("FILE");
+    app.add_option("--session-bytes", session_bytes_,
+                   "Host memory for the states that turns go on from, 0: none")
+        ->transform(size_number(0, int64_t{1} << 40))
+        ->capture_default_str();
+    app.add_option("--session-ttl", session_ttl_, "Seconds that such a state is kept unused")
+        ->check(whole_number(1, 7 * 24 * 3600))
+        ->capture_default_str();
     flags_.add_to(app);
     output_.add_to(app);
     app.get_option("--json")->needs(new_key);
@@ -137,6 +144,7 @@ class ServeVerb final : public Verb {
   EngineOptions engine_options(const LoadedModel& loaded) const {
     EngineOptions options;
     options.mailbox = {.max_live = queue_, .max_live_of_tenant = queue_, .max_outputs = 1024};
+    options.sessions = {.max_bytes = session_bytes_, .ttl_us = session_ttl_ * 1'000'000};
     options.scheduler.step_us_max = step_ms_ * 1000;
     options.clock_us = [] { return static_cast<int64_t>(steady_seconds() * 1e6); };
     options.key_root.spec = loaded.model->kv_spec().id();
@@ -170,6 +178,8 @@ class ServeVerb final : public Verb {
   int64_t blocks_ = 0;
   int64_t queue_ = 256;
   int64_t step_ms_ = 100;
+  int64_t session_bytes_ = int64_t{2} << 30;
+  int64_t session_ttl_ = 600;
 };
 
 }  // namespace

@@ -21,11 +21,13 @@ std::optional<SessionCache::Found> SessionCache::find(const SessionQuery& query)
     const BlockKey& parent =
         n_blocks == 0 ? query.root : query.keys[static_cast<size_t>(n_blocks - 1)];
     const int64_t begin = n_blocks * kBlockTokens;
+    if (begin + kBlockTokens <= query.min_tokens) break;
     std::optional<Found> best;
     for (auto it = entries_.lower_bound({parent, {}});
          it != entries_.end() && it->first.parent == parent; ++it) {
       const Entry& entry = it->second;
-      if (entry.n_tokens > static_cast<int64_t>(query.tokens.size())) continue;
+      const auto n_tokens = static_cast<int64_t>(query.tokens.size());
+      if (entry.n_tokens > n_tokens || entry.n_tokens < query.min_tokens) continue;
       if (entry.grade == StateGrade::kBounded && !query.takes_bounded) continue;
       const SessionName name = session_name(
           {.parent = parent,

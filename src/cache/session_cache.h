@@ -55,6 +55,7 @@ struct SessionQuery {
   std::span<const int32_t> tokens;
   std::span<const ImageSpan> images;
   bool takes_bounded = false;
+  int64_t min_tokens = 0;  // a state behind fewer is of no use
 };
 
 struct SessionCounters {

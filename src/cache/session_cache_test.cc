@@ -85,6 +85,11 @@ TEST(SessionCache, FindsTheLongestStateBehindThePrompt) {
   SessionQuery cut = text.query();
   cut.keys = cut.keys.first(1);
   EXPECT_EQ(found_at(cache, cut), 127);
+  for (const auto& [least, want] :
+       std::vector<std::pair<int64_t, int64_t>>{{127, 127}, {128, -1}, {129, -1}, {65, 127}}) {
+    cut.min_tokens = least;
+    EXPECT_EQ(found_at(cache, cut), want) << least;
+  }
   cache.check();
 }
 
@@ -221,17 +226,20 @@ class Model {
   }
 
   void look(const Text& text, bool takes_bounded) {
+    SessionQuery query = text.query(takes_bounded);
+    query.min_tokens = below(2) * (60 + below(12));
     const Kept* best = nullptr;
     for (const Kept& k : kept_) {
       const bool behind = k.tokens.size() <= text.tokens.size() &&
                           std::equal(k.tokens.begin(), k.tokens.end(), text.tokens.begin());
+      if (static_cast<int64_t>(k.tokens.size()) < query.min_tokens) continue;
       if (!behind || (k.grade == StateGrade::kBounded && !takes_bounded)) continue;
       const auto rank = [](const Kept& of) {
         return std::pair(of.tokens.size(), of.grade == StateGrade::kExact);
       };
       if (best == nullptr || rank(k) > rank(*best)) best = &k;
     }
-    const auto found = cache_.find(text.query(takes_bounded));
+    const auto found = cache_.find(query);
     ASSERT_EQ(found.has_value(), best != nullptr);
     if (best == nullptr) return;
     EXPECT_EQ(found->n_tokens, static_cast<int64_t>(best->tokens.size()));

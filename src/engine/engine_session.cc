@@ -52,14 +52,12 @@ int64_t Engine::replay_rows(const EngineTask& task) const {
 std::optional<SessionCache::Found> Engine::find_session(const EngineTask& task,
                                                         int64_t n_blocks) const {
   const Request& request = task.live->request;
-  const auto found =
-      sessions_.find({.root = task.live->root,
-                      .keys = task.keys.keys().first(static_cast<size_t>(n_blocks)),
-                      .tokens = std::span(request.prompt).first(request.prompt.size() - 1),
-                      .images = request.images,
-                      .takes_bounded = request.restore == RestoreGrade::kBounded});
-  if (!found || found->n_tokens < n_blocks * kBlockTokens - replay_rows(task)) return std::nullopt;
-  return found;
+  return sessions_.find({.root = task.live->root,
+                         .keys = task.keys.keys().first(static_cast<size_t>(n_blocks)),
+                         .tokens = std::span(request.prompt).first(request.prompt.size() - 1),
+                         .images = request.images,
+                         .takes_bounded = request.restore == RestoreGrade::kBounded,
+                         .min_tokens = n_blocks * kBlockTokens - replay_rows(task)});
 }
 
 // Whether somebody else has computed so much of the prompt meanwhile that starting again from there
