@@ -25,15 +25,18 @@ void append(std::vector<LoggedToken>* to, const std::vector<LoggedToken>& tokens
 }  // namespace
 
 ChatReply::ChatReply(ReplyHead head, const ChatCall& call)
-    : ConversationReply(std::move(head), call), include_usage_(call.include_usage) {}
+    : ConversationReply(std::move(head), call),
+      include_usage_(call.include_usage),
+      reasons_(in_reasoning()) {}
 
 ReplyEvents ChatReply::open() {
   json::object delta = {{"role", "assistant"}};
-  if (thinking()) {
+  if (reasons_) {
     delta["content"] = nullptr;
     delta["reasoning_content"] = "";
-  } else {
+  } else {  // a continued prefix with thinking goes on behind its reasoning
     delta["content"] = "";
+    if (thinking()) delta["reasoning_content"] = nullptr;
   }
   return {{"", json::serialize(chunk_json(head(), std::move(delta), nullptr))}};
 }
@@ -80,7 +83,7 @@ ReplyEvent ChatReply::fail(const std::string& message) { return {"", error_body(
 
 std::string ChatReply::whole() const {
   json::object message = {{"role", "assistant"}, {"content", said().content}};
-  if (thinking()) message["reasoning_content"] = said().reasoning.value_or("");
+  if (reasons_) message["reasoning_content"] = said().reasoning.value_or("");
   json::array calls;
   for (size_t i = 0; i < said().tool_calls.size(); ++i) {
     const ParsedCall& call = said().tool_calls[i];
@@ -92,7 +95,7 @@ std::string ChatReply::whole() const {
   json::value logged;
   if (logprobs()) {
     logged = {{"content", logged_json(content_tokens_)}};
-    if (thinking()) logged.as_object()["reasoning_content"] = logged_json(reasoning_tokens_);
+    if (reasons_) logged.as_object()["reasoning_content"] = logged_json(reasoning_tokens_);
   }
   json::object body = head_json(head(), "chat.completion");
   body["choices"] =

@@ -23,6 +23,7 @@ class ChatReply final : public ConversationReply {
   void add_end(ReplyEvents* events) override;
 
   bool include_usage_;
+  bool reasons_;  // the answer begins in the reasoning
   std::vector<LoggedToken> reasoning_tokens_;
   std::vector<LoggedToken> content_tokens_;
 };

@@ -27,6 +27,7 @@ class ConversationReply : public Reply {
   bool thinking() const { return thinking_; }
   int effort() const { return effort_; }
   bool logprobs() const { return logprobs_; }
+  bool in_reasoning() const { return parser_.in_reasoning(); }
   const ParsedOutput& said() const { return said_; }
   const ReplyUsage& usage() const { return usage_; }
   const std::optional<std::string>& stopped_by() const { return parser_.stopped_by(); }

@@ -167,7 +167,7 @@ class MessagesReader {
   }
 
   Result<void> assistant(const JsonArray& blocks, const std::string& place) {
-    JsonArray parts;
+    std::string content;
     JsonArray calls;
     std::string reasoning;
     bool has_reasoning = false;
@@ -181,8 +181,10 @@ class MessagesReader {
       if (type == "thinking") {
         reasoning += (has_reasoning ? kSeparator : "") + fields.required_text("thinking");
         has_reasoning = true;
+        std::string signature;  // has no meaning here
+        fields.text("signature", signature);
       } else if (type == "text") {
-        parts.push_back(text_part(fields.required_text("text")));
+        content += (content.empty() ? "" : kSeparator) + fields.required_text("text");
       } else if (type == "tool_use") {
         calls.push_back(call(fields));
       } else {
@@ -191,7 +193,7 @@ class MessagesReader {
       FATHOM_RETURN_IF_ERROR(fields.done());
     }
     JsonObject message = {{"role", Json(std::string("assistant"))}};
-    if (!parts.empty() || calls.empty()) message.push_back({"content", Json(std::move(parts))});
+    message.push_back({"content", Json(std::move(content))});
     if (has_reasoning) message.push_back({"reasoning_content", Json(std::move(reasoning))});
     if (!calls.empty()) message.push_back({"tool_calls", Json(std::move(calls))});
     translation_.add_message(std::move(message), place);

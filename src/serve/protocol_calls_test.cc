@@ -51,6 +51,15 @@ TEST(MessagesCall, ARefusalNamesTheField) {
   EXPECT_EQ(messages(kUser, R"(,"max_tokens":0)").substr(0, 31), "max_tokens: wanted an integer f");
 }
 
+TEST(MessagesCall, EmptySystemMessagesAndTextsAreKeptAsTheLibraryKeepsThem) {
+  const auto call = parse_messages_call(
+      R"({"system":"","messages":[{"role":"assistant","content":[{"type":"text","text":""},)"
+      R"({"type":"text","text":"a"},{"type":"text","text":""}]}]})");
+  ASSERT_TRUE(call) << call.error().message;
+  EXPECT_TRUE(call->request.keeps_empty_system);
+  EXPECT_EQ(content_text(call->request.messages[1]), "a\n\n");
+}
+
 TEST(MessagesCall, TakesEffortAsANumberAndLowersLargeAnswers) {
   const auto call =
       parse_messages_call(R"({"max_tokens":400000,"output_config":{"effort":42},"messages":[)" +
@@ -86,6 +95,29 @@ TEST(ResponsesCall, ARefusalNamesTheField) {
             "reasoning.effort: wanted one of no");
   EXPECT_EQ(responses(R"("input":"x","max_output_tokens":400000)"),
             "max_output_tokens: wanted an integer from 1 to 393216, found 400000");
+}
+
+TEST(ResponsesCall, WhatFollowsOneAnotherIsOneTurn) {
+  const std::string reasoning = R"({"type":"reasoning","content":[{"text":"r"}]},)";
+  const std::string said = R"({"role":"assistant","content":"a"},)";
+  const std::string call = R"({"type":"function_call","call_id":"1","name":"f","arguments":"{}"},)";
+  const std::string result = R"({"type":"function_call_output","call_id":"1","output":"x"})";
+  const auto turns = [&](const std::string& items) {
+    const auto parsed = parse_responses_call("{\"input\":[" + items + result + "]}");
+    EXPECT_TRUE(parsed) << parsed.error().message;
+    std::string shown;
+    for (const ChatMessage& message : parsed->chat.request.messages) {
+      if (message.role != Role::kAssistant) continue;
+      shown += "[" + message.reasoning + "|" + content_text(message) + "|" +
+               std::to_string(message.tool_calls.size()) + "]";
+    }
+    return shown;
+  };
+  EXPECT_EQ(turns(reasoning + reasoning + said + said + call), "[r\nr|a\n\na|1]");
+  EXPECT_EQ(turns(said + reasoning + call), "[|a|0][r||1]");
+  EXPECT_EQ(turns(R"({"type":"reasoning"},{"type":"web_search_call"},)" + call), "[||1]");
+  EXPECT_EQ(responses("\"input\":[" + call + call + result + "]"),
+            "input[1].call_id: wanted each id once, found \"1\" again");
 }
 
 TEST(ResponsesCall, RepeatsTheRequest) {

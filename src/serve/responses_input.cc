@@ -1,6 +1,7 @@
 #include "serve/responses_input.h"
 
-#include <optional>
+#include <set>
+#include <utility>
 
 #include "serve/body_fields.h"
 #include "text/quote.h"
@@ -8,6 +9,7 @@
 namespace fathom {
 namespace {
 
+constexpr const char* kBlockSeparator = "\n\n";
 constexpr const char* kUnreadFile = "[Unsupported Document]";
 
 std::string item_place(const std::string& list, size_t i) {
@@ -45,6 +47,22 @@ Result<Json> content_of(const Json* value, const std::string& place) {
   return Json(std::move(parts));
 }
 
+// The blocks of an assistant's message as one text.
+Result<std::string> text_of(const Json& content, const std::string& place) {
+  if (content.as_string() != nullptr) return *content.as_string();
+  std::string text;
+  const char* separator = "";
+  for (const Json& part : *content.as_array()) {
+    const Json* piece = part.find("text");
+    if (piece == nullptr) {
+      return invalid(place + ": wanted text in an assistant's message, found an image");
+    }
+    text += separator + *piece->as_string();
+    separator = kBlockSeparator;
+  }
+  return text;
+}
+
 class InputReader {
  public:
   explicit InputReader(Translation* to) : to_(to) {}
@@ -53,9 +71,11 @@ class InputReader {
     BodyFields fields(item, place);
     std::string type = "message";
     fields.text("type", type);
-    if (item.find("type") == nullptr && item.find("role") == nullptr) {
+    const Json* given = item.find("type");
+    if (given == nullptr && item.find("role") == nullptr) {
       fields.refuse("type", "a type or a role", "neither");
     }
+    if (given != nullptr && given->is_null()) fields.refuse("type", "a string", "null");
     FATHOM_RETURN_IF_ERROR(fields.done());
     if (type == "message") return message(fields, place);
     if (type == "reasoning") return reasoning(fields, place);
@@ -66,40 +86,29 @@ class InputReader {
     return {};
   }
 
-  // Writes the turn that is open.
+  // Writes the turn that is open, unless nothing is in it.
   void close() {
-    if (!turn_) return;
-    JsonObject message = {{"role", Json(std::string("assistant"))}};
-    if (turn_->content) {
-      message.push_back({"content", std::move(*turn_->content)});
-    } else if (turn_->calls.empty()) {
-      message.push_back({"content", Json(std::string())});
-    }
-    if (turn_->reasoning) {
-      message.push_back({"reasoning_content", Json(std::move(*turn_->reasoning))});
-    }
-    if (!turn_->calls.empty()) message.push_back({"tool_calls", Json(std::move(turn_->calls))});
-    to_->add_message(std::move(message), turn_->place);
-    turn_.reset();
+    const Turn turn = std::exchange(turn_, {});
+    if (!turn.has_message && turn.reasoning.empty() && turn.calls.empty()) return;
+    JsonObject message = {{"role", Json(std::string("assistant"))},
+                          {"content", Json(turn.content)},
+                          {"reasoning_content", Json(turn.reasoning)}};
+    if (!turn.calls.empty()) message.push_back({"tool_calls", Json(turn.calls)});
+    to_->add_message(std::move(message), turn.place);
   }
 
  private:
   struct Turn {
     std::string place;
-    std::optional<std::string> reasoning;
-    std::optional<Json> content;
+    std::string reasoning;
+    bool has_message = false;
+    std::string content;
     JsonArray calls;
   };
 
-  // A turn of the assistant that can still take reasoning or a message.
-  Turn& early_turn(const std::string& place) {
-    if (turn_ && (turn_->content || !turn_->calls.empty())) close();
-    return turn(place);
-  }
-
   Turn& turn(const std::string& place) {
-    if (!turn_) turn_ = Turn{.place = place, .reasoning = {}, .content = {}, .calls = {}};
-    return *turn_;
+    if (turn_.place.empty()) turn_.place = place;
+    return turn_;
   }
 
   Result<void> message(BodyFields& fields, const std::string& place) {
@@ -110,7 +119,11 @@ class InputReader {
     FATHOM_RETURN_IF_ERROR(fields.done());
     FATHOM_ASSIGN_OR_RETURN(Json content, content_of(fields.find("content"), place + ".content"));
     if (role == "assistant") {
-      early_turn(place).content = std::move(content);
+      FATHOM_ASSIGN_OR_RETURN(const std::string text, text_of(content, place + ".content"));
+      if (!turn_.calls.empty()) close();
+      Turn& open = turn(place);
+      open.has_message = true;
+      open.content += (open.content.empty() || text.empty() ? "" : kBlockSeparator) + text;
       return {};
     }
     close();
@@ -119,14 +132,17 @@ class InputReader {
   }
 
   Result<void> reasoning(BodyFields& fields, const std::string& place) {
-    std::optional<std::string>& reasoning = early_turn(place).reasoning;
-    if (!reasoning) reasoning.emplace();
+    std::string text;
     const JsonArray* parts = fields.array("content");
     for (size_t i = 0; parts != nullptr && i < parts->size(); ++i) {
       BodyFields part((*parts)[i], item_place(place + ".content", i));
-      const std::string text = part.required_text("text");
+      text += (i == 0 ? "" : "\n") + part.required_text("text");
       fields.keep(part.done());
-      *reasoning += (reasoning->empty() ? "" : "\n") + text;
+    }
+    if (!turn_.calls.empty() || (!text.empty() && !turn_.content.empty())) close();
+    if (!text.empty()) {
+      std::string& all = turn(place).reasoning;
+      all += (all.empty() ? "" : "\n") + text;
     }
     return fields.done();
   }
@@ -134,6 +150,7 @@ class InputReader {
   Result<void> call(BodyFields& fields, const std::string& type, const std::string& place) {
     const bool custom = type == "custom_tool_call";
     const std::string id = fields.required_text("call_id");
+    if (!ids_.insert(id).second) fields.refuse("call_id", "each id once", quote(id) + " again");
     std::string name = fields.required_text("name");
     std::string space;
     fields.text("namespace", space);
@@ -162,7 +179,8 @@ class InputReader {
   }
 
   Translation* to_;
-  std::optional<Turn> turn_;
+  Turn turn_;
+  std::set<std::string> ids_;  // of all calls
 };
 
 }  // namespace

@@ -40,6 +40,7 @@ class Translation {
   void name_image_url(const char* name) { image_url_ = name; }
 
   size_t n_messages() const { return messages_.size(); }
+  // The request keeps its empty system messages.
   Result<ChatRequest> parse(ToolNames names);
 
  private:

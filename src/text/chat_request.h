@@ -78,8 +78,9 @@ struct ChatRequest {
   ToolChoice tool_choice = ToolChoice::kAuto;
   std::string tool_choice_name;  // kNamed: one of `tools`
   ResponseFormat response_format = ResponseFormat::kText;
-  Json response_schema;        // kJsonSchema
-  std::string response_regex;  // kRegex
+  Json response_schema;             // kJsonSchema
+  std::string response_regex;       // kRegex
+  bool keeps_empty_system = false;  // Messages and Responses do; Chat Completions leaves them out
   bool thinking = true;
   int effort = kEffortHigh;       // 1 to 100, used only with thinking
   std::vector<std::string> stop;  // no empty ones

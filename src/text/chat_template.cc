@@ -80,11 +80,11 @@ void reorder_results(const ChatMessage* calls, std::vector<Block>* blocks) {
 }
 
 // spec/chat.md 2, items 2 to 5. Of reminders that follow each other the library writes the first.
-std::vector<Turn> normalise(const std::vector<ChatMessage>& messages) {
+std::vector<Turn> normalise(const ChatRequest& request) {
   static const ContentPart empty;  // an empty list of parts is one empty block
   std::vector<Turn> turns;
-  for (const ChatMessage& message : messages) {
-    if (is_empty_system(message)) continue;
+  for (const ChatMessage& message : request.messages) {
+    if (!request.keeps_empty_system && is_empty_system(message)) continue;
     const bool follows_reminder = !turns.empty() && turns.back().role == Role::kLatestReminder;
     if (message.role == Role::kLatestReminder && follows_reminder) continue;
     const bool is_user = message.role == Role::kUser || message.role == Role::kTool;
@@ -116,7 +116,7 @@ class Renderer {
       : request_(request), tools_(tools), offered_(offered_tools(request)) {}
 
   RenderedPrompt render() {
-    std::vector<Turn> turns = normalise(request_.messages);
+    std::vector<Turn> turns = normalise(request_);
     const ChatMessage empty_system = {.role = Role::kSystem};
     const bool attached = !offered_.empty() || has_response_section();
     if (attached && (turns.empty() || turns.front().role != Role::kSystem)) {
