@@ -156,4 +156,5 @@ def main():
     raise SystemExit(1 if differences else 0)
 
 
-main()
+if __name__ == "__main__":
+    main()
