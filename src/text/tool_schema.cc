@@ -115,40 +115,6 @@ std::optional<double> number_of(const Json& value) {
   return std::nullopt;
 }
 
-// The value that a pointer such as "/properties/a~1b" names below `root`, or null.
-const Json* resolve_pointer(const Json& root, std::string_view pointer) {
-  const Json* at = &root;
-  while (!pointer.empty() && at != nullptr) {
-    pointer.remove_prefix(1);
-    const size_t end = std::min(pointer.find('/'), pointer.size());
-    std::string key;
-    for (size_t i = 0; i < end; ++i) {
-      const std::string_view rest = pointer.substr(i, end - i);
-      unsigned code = 0;
-      if (rest.starts_with("~0") || rest.starts_with("~1")) {
-        key.push_back(rest[1] == '0' ? '~' : '/');
-        i += 1;
-      } else if (rest.size() >= 3 && rest[0] == '%' &&
-                 std::from_chars(rest.data() + 1, rest.data() + 3, code, 16).ptr ==
-                     rest.data() + 3) {
-        key.push_back(static_cast<char>(code));
-        i += 2;
-      } else {
-        key.push_back(rest[0]);
-      }
-    }
-    pointer.remove_prefix(end);
-    if (const JsonArray* items = at->as_array()) {
-      size_t index = items->size();
-      std::from_chars(key.data(), key.data() + key.size(), index);
-      at = index < items->size() ? &(*items)[index] : nullptr;
-    } else {
-      at = at->find(key);
-    }
-  }
-  return at;
-}
-
 class SchemaCheck {
  public:
   explicit SchemaCheck(const Json& root) : root_(root) {
@@ -478,6 +444,39 @@ class StrictForm {
 };
 
 }  // namespace
+
+const Json* resolve_pointer(const Json& root, std::string_view pointer) {
+  const Json* at = &root;
+  while (!pointer.empty() && at != nullptr) {
+    pointer.remove_prefix(1);
+    const size_t end = std::min(pointer.find('/'), pointer.size());
+    std::string key;
+    for (size_t i = 0; i < end; ++i) {
+      const std::string_view rest = pointer.substr(i, end - i);
+      unsigned code = 0;
+      if (rest.starts_with("~0") || rest.starts_with("~1")) {
+        key.push_back(rest[1] == '0' ? '~' : '/');
+        i += 1;
+      } else if (rest.size() >= 3 && rest[0] == '%' &&
+                 std::from_chars(rest.data() + 1, rest.data() + 3, code, 16).ptr ==
+                     rest.data() + 3) {
+        key.push_back(static_cast<char>(code));
+        i += 2;
+      } else {
+        key.push_back(rest[0]);
+      }
+    }
+    pointer.remove_prefix(end);
+    if (const JsonArray* items = at->as_array()) {
+      size_t index = items->size();
+      std::from_chars(key.data(), key.data() + key.size(), index);
+      at = index < items->size() ? &(*items)[index] : nullptr;
+    } else {
+      at = at->find(key);
+    }
+  }
+  return at;
+}
 
 Result<void> check_schema(const Json& schema, const std::string& where) {
   return SchemaCheck(schema).check(schema, where);

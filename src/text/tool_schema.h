@@ -3,11 +3,16 @@
 // JSON Schemas that a request brings along: checked, and for strict tools normalised.
 
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "text/json_text.h"
 
 namespace fathom {
+
+// The value that a pointer such as "/properties/a~1b" (RFC 6901, percent-encoding allowed) names
+// below `root`, or null.
+const Json* resolve_pointer(const Json& root, std::string_view pointer);
 
 // Checks that `schema` is a JSON Schema: an object or a boolean whose keywords have the types of
 // draft 2020-12 (the schema keywords recursively) and whose local references ("#/...") point to
