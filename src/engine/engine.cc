@@ -36,7 +36,8 @@ Engine::Engine(Executor& executor, const EngineOptions& options)
       scheduler_(completed(options.scheduler, limits_)),
       mailbox_(options.mailbox),
       cache_(executor.blocks(), executor.memory(), options.block_cost),
-      sessions_(options.sessions) {}
+      sessions_(options.sessions),
+      grammars_(options.tokens, options.grammars_kept) {}
 
 Engine::~Engine() {
   for (const auto& [id, task] : tasks_) release(*task);
@@ -72,6 +73,9 @@ Result<void> Engine::validate_request(const Request& request) const {
   }
   if (request.top_logprobs < 0 || request.top_logprobs > kTopLogprobsMax) {
     return wanted("top_logprobs", "0 to " + std::to_string(kTopLogprobsMax), request.top_logprobs);
+  }
+  if (request.grammar && options_.tokens == nullptr) {
+    return invalid("request: grammar: wanted an engine that knows the vocabulary, found none");
   }
   if (!(request.tenant_weight > 0)) return invalid("request: tenant weight: wanted above 0");
   int64_t image_end = 0;
@@ -132,6 +136,10 @@ void Engine::begin(Mailbox::Arrived arrived, int64_t now_us) {
   live->image = image_flags(live->request);
   live->arrival_us = now_us;
   live->n_unfinished = live->request.n_choices;
+  if (live->request.grammar) {
+    live->grammar = grammars_.take(std::move(*live->request.grammar));
+    live->request.grammar.reset();
+  }
   KeyRoot root = options_.key_root;
   root.tenant_salt = live->request.tenant_salt;
   live->root = root_key(root);
@@ -209,6 +217,7 @@ void Engine::emit(int64_t now_us) {
     mailbox_.put(std::move(output));
     if (--live->n_unfinished > 0) continue;
     mailbox_.finished(live->id, live->request.tenant, now_us);
+    grammars_.give_back(live->grammar);
     live_.erase(live->id);
   }
   for (const auto& [id, task] : tasks_) {

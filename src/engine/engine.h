@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 
+#include "engine/grammar_store.h"
 #include "engine/mailbox.h"
 #include "engine/status.h"
 #include "engine/task.h"
@@ -24,6 +25,8 @@ struct EngineOptions {
   KeyRoot key_root;           // without the tenant's salt
   BlockCost block_cost;
   SessionLimits sessions;   // of state that outlives its request
+  const TokenTrie* tokens = nullptr;  // for requests with a grammar; outlives the engine
+  size_t grammars_kept = 16;          // that no live request has
   int64_t max_unsent = 64;  // tokens of a choice that the outbox had no room for, before it waits
   // Time in microseconds, to measure steps by; null: steps are bounded by rows alone.
   std::function<int64_t()> clock_us;
@@ -119,6 +122,7 @@ class Engine {
                    int64_t replayed_before);
   void settle_draws(EngineTask& task, std::span<const SampledToken> tokens, int64_t now_us);
   void push_token(EngineTask& task, const SampledToken& token);
+  Result<bool> follow_form(EngineTask& task, int32_t id);
   void fork(EngineTask& leader, const SampledToken& token, int64_t now_us);
   void drop_running();
   void settle_failure(std::span<EngineTask* const> tasks, const Error& error);
@@ -132,6 +136,7 @@ class Engine {
   Mailbox mailbox_;
   PrefixCache cache_;
   SessionCache sessions_;
+  GrammarStore grammars_;
   std::map<RequestId, std::unique_ptr<LiveRequest>> live_;
   Tasks tasks_;
   std::map<TenantId, Tenant> tenants_;

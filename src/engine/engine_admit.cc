@@ -116,6 +116,10 @@ void Engine::find_prefix(EngineTask& task) {
 
 void Engine::start(EngineTask& task, int64_t now_us) {
   const Request& request = task.live->request;
+  if (task.live->grammar != nullptr && !task.started) {
+    const Result<void> begun = task.form.begin(task.live->grammar->matcher, request.stop_ids);
+    if (!begun) return finish(task, EndReason::kError, begun.error().message);
+  }
   find_prefix(task);
   Result<Sequence> opened = executor_.open();
   if (!opened) return finish(task, EndReason::kError, opened.error().message);

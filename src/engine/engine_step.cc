@@ -38,6 +38,7 @@ ExecutorItem Engine::prepare(EngineTask& task, int64_t n_rows) {
     item.draws =
         std::span(task.live->draws)
             .subspan(static_cast<size_t>(task.choice), static_cast<size_t>(1 + task.n_forks));
+    item.mask = task.form.mask();
   }
   return item;
 }
@@ -119,6 +120,7 @@ void Engine::fork(EngineTask& leader, const SampledToken& token, int64_t now_us)
   task.usage.computed_tokens = 0;
   task.usage.replayed_tokens = 0;
   task.exact = leader.exact;
+  task.form = leader.form;
   task.started = true;
   Result<Sequence> opened = executor_.open();
   if (!opened) return finish(task, EndReason::kError, opened.error().message);
@@ -145,6 +147,9 @@ void Engine::push_token(EngineTask& task, const SampledToken& token) {
   ++counters_.answered_tokens;
   task.answer.push_back(token);
   task.unsent.push_back(token);
+  const Result<bool> ended = follow_form(task, token.id);
+  if (!ended) return finish(task, EndReason::kError, ended.error().message);
+  if (*ended) return finish(task, EndReason::kStop);
   const auto n = static_cast<int64_t>(task.answer.size());
   if (n == request.max_tokens || task.live->prompt_tokens() + n == limits_.context) {
     finish(task, EndReason::kLength);
@@ -157,6 +162,15 @@ void Engine::drop_running() {
   for (const auto& [id, task] : tasks_) {
     if (task->phase == TaskPhase::kRunning) drop(*task);
   }
+}
+
+// Whether the answer is a whole text that nothing can follow.
+Result<bool> Engine::follow_form(EngineTask& task, int32_t id) {
+  if (!task.form.bound()) return false;
+  FATHOM_ASSIGN_OR_RETURN(const bool goes_on, task.form.accept(id));
+  if (!goes_on) return true;
+  FATHOM_RETURN_IF_ERROR(task.form.find_mask(task.live->request.stop_ids));
+  return false;
 }
 
 // Nothing of a failed step is used: its tasks begin again, each alone, and one that fails alone is

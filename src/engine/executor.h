@@ -3,8 +3,9 @@
 // Executor: whoever computes rows. ModelExecutor runs the model; tests have another. The engine
 // decides who runs when and which blocks are whose; an executor decides nothing.
 //
-// Contract: the answer of a sequence is a function of its tokens, its sampling options and the
-// exactness of its windows, never of what else is in a step. Thread rule: the engine thread.
+// Contract: the answer of a sequence is a function of its tokens, its sampling options, its masks
+// and the exactness of its windows, never of what else is in a step. Thread rule: the engine
+// thread.
 
 #include <span>
 #include <vector>
@@ -42,13 +43,14 @@ struct ExecutorLimits {
 };
 
 // `n_rows` pending tokens of a sequence. Where they are all of them, one token is drawn for each
-// of `draws` from the last row.
+// of `draws` from the last row, among those that `mask` allows (engine/sampler.h).
 struct ExecutorItem {
   Sequence* sequence = nullptr;
   int64_t n_rows = 0;
   int64_t prompt_tokens = 0;
   std::span<const SamplingOptions> draws;
   int64_t top_logprobs = 0;  // tokens beside each drawn one, at most kTopLogprobsMax
+  std::span<const uint64_t> mask;
 };
 
 class Executor {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "engine/grammar_store.h"
 #include "engine/stop_text.h"
 #include "text/stream_decoder.h"
 
@@ -106,6 +107,10 @@ Result<Generated> generate(Runner& runner, Sequence& sequence, const Tokenizer* 
                       .cached_tokens = std::max(sequence.length, sequence.entries_end)};
   const int64_t replayed_before = sequence.replayed;
   Answer answer(tokenizer, options, events);
+  GrammarCursor form;
+  if (options.form != nullptr) {
+    FATHOM_RETURN_IF_ERROR(form.begin(*options.form, options.stop_ids));
+  }
 
   const double prefill_start = now(events);
   FATHOM_ASSIGN_OR_RETURN(Tensor logits, runner.prefill(sequence, 0, events.prefill));
@@ -116,18 +121,24 @@ Result<Generated> generate(Runner& runner, Sequence& sequence, const Tokenizer* 
   while (result.ids.size() < max_tokens) {
     FATHOM_ASSIGN_OR_RETURN(const int32_t id,
                             sample(known_logits(logits, tokenizer), sequence.tokens,
-                                   result.prompt_tokens, options.sampling));
+                                   result.prompt_tokens, options.sampling, form.mask()));
     if (answer.is_stop(id)) {
       result.stop_reason = StopReason::kStop;
       break;
     }
     result.ids.push_back(id);
     answer.push(id);
-    if (answer.stopped()) result.stop_reason = StopReason::kStop;
+    bool ended = false;
+    if (form.bound()) {
+      FATHOM_ASSIGN_OR_RETURN(const bool goes_on, form.accept(id));
+      if (goes_on) FATHOM_RETURN_IF_ERROR(form.find_mask(options.stop_ids));
+      ended = !goes_on;
+    }
+    if (answer.stopped() || ended) result.stop_reason = StopReason::kStop;
     if (answer.cancelled()) result.stop_reason = StopReason::kCancelled;
     if (static_cast<int64_t>(sequence.tokens.size()) == runner.options().context) break;
     FATHOM_RETURN_IF_ERROR(runner.append(sequence, {&id, 1}));
-    if (answer.stopped() || answer.cancelled() || result.ids.size() == max_tokens) break;
+    if (answer.stopped() || ended || answer.cancelled() || result.ids.size() == max_tokens) break;
     const StepItem item = {.sequence = &sequence, .n_rows = 1, .want = WantLogits::kLast};
     const double step_start = now(events);
     FATHOM_ASSIGN_OR_RETURN(logits, runner.step({&item, 1}));

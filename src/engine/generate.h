@@ -9,6 +9,7 @@
 
 #include "engine/runner.h"
 #include "engine/sampler.h"
+#include "text/token_matcher.h"
 #include "text/tokenizer.h"
 
 namespace fathom {
@@ -17,6 +18,9 @@ struct GenerateOptions {
   int64_t max_tokens = 256;
   SamplingOptions sampling;
   std::vector<int32_t> stop_ids;  // not part of the answer
+  // Null: any text. Else stop ids come only where the answer can end, and where nothing can follow
+  // it ends. Outlives the call.
+  TokenMatcher* form = nullptr;
   std::vector<std::string> stop;  // the answer ends before the first of these; not part of it
 };
 

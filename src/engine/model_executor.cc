@@ -127,8 +127,8 @@ Result<std::vector<SampledToken>> ModelExecutor::step(std::span<const ExecutorIt
     if (watch_) watch_(item, values);
     const std::vector<TokenLogprob> top = top_log_probabilities(values, item.top_logprobs);
     for (const SamplingOptions& draw : item.draws) {
-      FATHOM_ASSIGN_OR_RETURN(const int32_t id,
-                              sample(values, item.sequence->tokens, item.prompt_tokens, draw));
+      FATHOM_ASSIGN_OR_RETURN(const int32_t id, sample(values, item.sequence->tokens,
+                                                       item.prompt_tokens, draw, item.mask));
       tokens.push_back({.id = id, .logprob = log_probability(values, id), .top = top});
     }
     ++row;

@@ -3,11 +3,13 @@
 // What a server hands to the engine, and what comes back. Values: nothing here is shared.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cache/block_key.h"
 #include "engine/executor.h"
+#include "text/grammar.h"
 
 namespace fathom {
 
@@ -26,6 +28,9 @@ struct Request {
   int64_t max_tokens = 16;
   std::vector<int32_t> stop_ids;  // end an answer and are not part of it
   SamplingOptions sampling;       // choice i draws with seed + i
+  // Of each answer: stop ids are drawn only where its text can end, and where nothing can follow
+  // the answer ends with kStop.
+  std::optional<Grammar> grammar;
   int64_t n_choices = 1;
   int64_t top_logprobs = 0;  // most likely tokens beside each of the answer; to kTopLogprobsMax
   RestoreGrade restore = RestoreGrade::kExact;
@@ -33,7 +38,7 @@ struct Request {
 
 enum class EndReason : uint8_t {
   kNone,       // more will come
-  kStop,       // a stop id
+  kStop,       // a stop id, or the end of what the grammar allows
   kLength,     // max_tokens, or the context is full
   kCancelled,  // by the caller
   kDeadline,

@@ -67,13 +67,20 @@ std::vector<float> penalised(std::span<const float> logits, std::span<const int3
   return result;
 }
 
-// The candidates that top-k leaves, best first.
-std::vector<Candidate> ranked(std::span<const float> logits, const SamplingOptions& options) {
-  std::vector<Candidate> candidates(logits.size());
+bool may_be_drawn(std::span<const uint64_t> mask, size_t id) {
+  return mask.empty() || (id / 64 < mask.size() && (mask[id / 64] >> (id % 64) & 1) != 0);
+}
+
+// The candidates that mask and top-k leave, best first.
+std::vector<Candidate> ranked(std::span<const float> logits, const SamplingOptions& options,
+                              std::span<const uint64_t> mask) {
+  std::vector<Candidate> candidates;
+  candidates.reserve(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) {
-    candidates[i] = {.logit = logits[i], .id = static_cast<int32_t>(i)};
+    if (!may_be_drawn(mask, i)) continue;
+    candidates.push_back({.logit = logits[i], .id = static_cast<int32_t>(i)});
   }
-  const auto k = static_cast<size_t>(options.top_k);
+  const auto k = options.temperature == 0 ? size_t{1} : static_cast<size_t>(options.top_k);
   if (k > 0 && k < candidates.size()) {
     std::nth_element(candidates.begin(), candidates.begin() + static_cast<int64_t>(k),
                      candidates.end());
@@ -123,14 +130,18 @@ Result<void> validate(const SamplingOptions& options) {
 }
 
 Result<int32_t> sample(std::span<const float> logits, std::span<const int32_t> tokens,
-                       int64_t prompt_tokens, const SamplingOptions& options) {
+                       int64_t prompt_tokens, const SamplingOptions& options,
+                       std::span<const uint64_t> mask) {
   FATHOM_CHECK(!logits.empty());
   FATHOM_RETURN_IF_ERROR(all_finite(logits));
   const std::vector<float> changed = penalised(logits, tokens, prompt_tokens, options);
-  if (options.temperature == 0) {
+  if (options.temperature == 0 && mask.empty()) {
     return static_cast<int32_t>(std::ranges::max_element(changed) - changed.begin());
   }
-  return draw(ranked(changed, options), tokens.size(), options);
+  const std::vector<Candidate> candidates = ranked(changed, options, mask);
+  if (candidates.empty()) return invalid("mask: wanted an id that may be drawn, found none");
+  if (options.temperature == 0) return candidates.front().id;
+  return draw(candidates, tokens.size(), options);
 }
 
 std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Sampler: logits to one token. Order: penalties, temperature, top-k, top-p, min-p, draw.
+// Sampler: logits to one token. Order: mask, penalties, temperature, top-k, top-p, min-p, draw.
 //
 // Random numbers are counted, not streamed: the draw at a position is a function of seed and
 // position alone, so a resumed or batched sample continues identically. Ties go to the smaller id.
@@ -41,9 +41,12 @@ Result<void> validate(const SamplingOptions& options);
 // `logits` of ids from 0 on, one at least; the result is one of these ids. `tokens` is the whole
 // sequence so far, of which the first `prompt_tokens` are the prompt; the draw is keyed by
 // tokens.size(). Tokens without a logit (a model may have more rows than its tokenizer has tokens)
-// take no penalty. kInvalid, with the token, where a logit is not finite.
+// take no penalty. `mask` has a bit for each id that may be drawn, id 0 in the lowest bit of the
+// first word, as far as it goes; empty: all may. kInvalid, with the token, where a logit is not
+// finite, and where no id may be drawn.
 Result<int32_t> sample(std::span<const float> logits, std::span<const int32_t> tokens,
-                       int64_t prompt_tokens, const SamplingOptions& options);
+                       int64_t prompt_tokens, const SamplingOptions& options,
+                       std::span<const uint64_t> mask = {});
 
 // Philox 4x32-10: four random words of a counter under a key (Salmon et al., Parallel random
 // numbers: as easy as 1, 2, 3, SC 2011).

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <random>
 #include <set>
 #include <vector>
 
@@ -130,6 +131,36 @@ TEST(Sampler, UniformNumbersFillTheUnitInterval) {
     sum += u;
   }
   EXPECT_NEAR(sum / 10000, 0.5, 0.02);
+}
+
+// The mask comes first: what it leaves is sampled as if nothing else were there.
+TEST(Sampler, AMaskLeavesTheDrawOfWhatItAllows) {
+  std::mt19937 random(31);
+  std::normal_distribution<float> normal(0, 3);
+  for (int i = 0; i < 300; ++i) {
+    std::vector<float> logits(150);
+    for (float& logit : logits) logit = normal(random);
+    std::vector<uint64_t> mask(2);  // ids from 128 on are not in it
+    std::vector<float> allowed;
+    std::vector<int32_t> ids;
+    for (int32_t id = 0; id < 128; ++id) {
+      if (random() % 5 != 0) continue;
+      mask[static_cast<size_t>(id) / 64] |= uint64_t{1} << (id % 64);
+      allowed.push_back(logits[static_cast<size_t>(id)]);
+      ids.push_back(id);
+    }
+    SamplingOptions options = {
+        .temperature = i % 4 * 0.5, .top_p = 0.9, .seed = static_cast<uint64_t>(i)};
+    options.top_k = i % 3 == 0 ? 5 : 0;
+    const std::vector<int32_t> tokens(3, 149);
+    const auto drawn = sample(logits, tokens, 3, options, mask);
+    const auto alone = sample(allowed, tokens, 3, options);
+    ASSERT_TRUE(drawn && alone);
+    EXPECT_EQ(*drawn, ids[static_cast<size_t>(*alone)]);
+  }
+  const std::vector<float> logits(70, 1);
+  EXPECT_FALSE(sample(logits, {}, 0, {}, std::vector<uint64_t>(2)));
+  EXPECT_EQ(*sample(logits, {}, 0, {.temperature = 0}, std::vector<uint64_t>{0, 32}), 69);
 }
 
 // However the text is cut, what is shown is the text before the first stop string.

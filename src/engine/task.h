@@ -9,6 +9,7 @@
 #include "cache/prefix_cache.h"
 #include "cache/session_cache.h"
 #include "engine/executor.h"
+#include "engine/grammar_store.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
 
@@ -17,8 +18,9 @@ namespace fathom {
 struct LiveRequest {
   RequestId id = {};
   Request request;
-  std::vector<uint8_t> image;          // a flag for each prompt token; empty: no images
-  std::vector<SamplingOptions> draws;  // of each choice
+  std::vector<uint8_t> image;              // a flag for each prompt token; empty: no images
+  std::vector<SamplingOptions> draws;      // of each choice
+  GrammarStore::Entry* grammar = nullptr;  // of the request, until it has ended; null: none
   BlockKey root;
   int64_t arrival_us = 0;
   int64_t n_unfinished = 0;  // choices whose last output was not put yet
@@ -41,6 +43,7 @@ struct EngineTask {
   int64_t last_step = 0;
   bool suspect = false;
 
+  GrammarCursor form;  // behind the last token of the answer
   std::vector<SampledToken> answer;
   size_t n_fed = 0;
   std::vector<SampledToken> unsent;

@@ -29,6 +29,15 @@ uint64_t row_of(int64_t layer, uint64_t window, uint64_t global) {
   return mix(mix(window, static_cast<uint64_t>(layer)), global);
 }
 
+// `token` stands for a place among those that the mask allows.
+int32_t allowed_token(int32_t token, std::span<const uint64_t> mask) {
+  std::vector<int32_t> ids;
+  for (size_t id = 0; id < mask.size() * 64; ++id) {
+    if ((mask[id / 64] >> (id % 64) & 1) != 0) ids.push_back(static_cast<int32_t>(id));
+  }
+  return ids.empty() ? token : ids[static_cast<size_t>(token) % ids.size()];
+}
+
 int32_t token_of(uint64_t row, uint64_t seed) {
   return static_cast<int32_t>(mix(row, seed) % (kHashVocab - 1));
 }
@@ -299,8 +308,9 @@ Result<std::vector<SampledToken>> HashExecutor::step(std::span<const ExecutorIte
       n_decoder_rows += n;
       for (int64_t p = sequence.length - n; p < sequence.length; ++p) row = decode(sequence, p);
     }
-    for (const SamplingOptions& draw : item.draws)
-      tokens.push_back({token_of(row, draw.seed), 0, {}});
+    for (const SamplingOptions& draw : item.draws) {
+      tokens.push_back({allowed_token(token_of(row, draw.seed), item.mask), 0, {}});
+    }
   }
   FATHOM_CHECK(n_decoder_rows <= options_.max_rows);
   return tokens;
