@@ -3,6 +3,7 @@
 
 #include "apps/chat_prompt.h"
 #include "apps/common.h"
+#include "apps/form_flags.h"
 #include "apps/generation_flags.h"
 #include "apps/input.h"
 #include "apps/numbers.h"
@@ -41,6 +42,7 @@ class RunVerb final : public Verb {
         ->check(whole_number(0, 100))
         ->needs(chat)
         ->capture_default_str();
+    form_.add_to(app);
     generation_.add_to(app);
     generation_.stop_option->excludes(ids_option_);  // text is found in text
     flags_.add_to(app);
@@ -68,7 +70,10 @@ class RunVerb final : public Verb {
       note(idle->get_name() + ": has no effect at temperature 0");
     }
     FATHOM_ASSIGN_OR_RETURN(const std::string text, input());
-    FATHOM_ASSIGN_OR_RETURN(Session session, open_session(flags_, output_, !has_ids(), {}));
+    FATHOM_ASSIGN_OR_RETURN(const std::optional<Grammar> grammar,
+                            form_.grammar({.thinking = chat_ && effort_ > 0}));
+    FATHOM_ASSIGN_OR_RETURN(Session session,
+                            open_session(flags_, output_, !has_ids() || grammar.has_value(), {}));
     const Tokenizer* tokenizer = session.loaded.tokenizer ? &*session.loaded.tokenizer : nullptr;
     FATHOM_ASSIGN_OR_RETURN(Sequence sequence, session.runner->open());
     FATHOM_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, prompt_ids(session, text));
@@ -98,9 +103,15 @@ class RunVerb final : public Verb {
               }
               return true;
             }};
+    GenerateOptions options = generation_.options(session.loaded.model->config());
+    std::optional<TokenTrie> tokens;
+    std::optional<TokenMatcher> matcher;
+    if (grammar) {
+      tokens.emplace(*tokenizer);
+      options.form = &matcher.emplace(*grammar, *tokens);
+    }
     FATHOM_ASSIGN_OR_RETURN(const Generated result,
-                            generate(*session.runner, sequence, tokenizer,
-                                     generation_.options(session.loaded.model->config()), events));
+                            generate(*session.runner, sequence, tokenizer, options, events));
     progress.clear();
     if (chat_) show(parser.finish());
     print(result, tokenizer != nullptr);
@@ -162,6 +173,7 @@ class RunVerb final : public Verb {
   ModelFlags flags_;
   OutputFlags output_;
   GenerationFlags generation_;
+  FormFlags form_;
   std::string text_;
   std::string file_;
   std::string id_list_;

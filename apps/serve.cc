@@ -12,6 +12,7 @@
 #include "checkpoint/checkpoint.h"
 #include "engine/model_executor.h"
 #include "serve/server.h"
+#include "text/token_trie.h"
 
 namespace fathom {
 namespace {
@@ -125,7 +126,8 @@ class ServeVerb final : public Verb {
                          .context = flags_.context,
                          .restore = flags_.restore_grade()});
     ModelExecutor executor(*session.runner, loaded.tokenizer->vocab_size());
-    Engine engine(executor, engine_options(loaded));
+    const TokenTrie tokens(*loaded.tokenizer);
+    Engine engine(executor, engine_options(loaded, tokens));
     if (!output_.quiet) {
       options.log = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };
     }
@@ -141,8 +143,9 @@ class ServeVerb final : public Verb {
     return {};
   }
 
-  EngineOptions engine_options(const LoadedModel& loaded) const {
+  EngineOptions engine_options(const LoadedModel& loaded, const TokenTrie& tokens) const {
     EngineOptions options;
+    options.tokens = &tokens;
     options.mailbox = {.max_live = queue_, .max_live_of_tenant = queue_, .max_outputs = 1024};
     options.sessions = {.max_bytes = session_bytes_, .ttl_us = session_ttl_ * 1'000'000};
     options.scheduler.step_us_max = step_ms_ * 1000;

@@ -76,6 +76,7 @@ Result<ChatCall> parse_chat_call(std::string_view body) {
   const auto top = fields.integer("top_logprobs", 0, kTopLogprobsMax);
   if (top && !call.logprobs) fields.refuse("logprobs", "true beside top_logprobs", "nothing");
   call.top_logprobs = top.value_or(0);
+  if (const Json* form = fields.find("structured_outputs")) call.structured_outputs = *form;
   FATHOM_RETURN_IF_ERROR(fields.done());
   return call;
 }

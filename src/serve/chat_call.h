@@ -31,11 +31,13 @@ struct ChatCall {
   bool seeded = false;  // the request gave the seed
   bool logprobs = false;
   int64_t top_logprobs = 0;
+  Json structured_outputs;              // "structured_outputs", an extension; null: absent
   std::optional<RestoreGrade> restore;  // "restore": "exact" or "bounded", an extension
   // What its protocol calls them, for messages.
   const char* prompt_field = "messages";
   const char* max_tokens_field = "max_tokens";
   const char* format_field = "response_format";
+  const char* schema_field = "response_format.json_schema.schema";
 };
 
 Result<ChatCall> parse_chat_call(std::string_view body);

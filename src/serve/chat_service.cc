@@ -5,6 +5,7 @@
 #include <random>
 #include <utility>
 
+#include "serve/answer_form.h"
 #include "serve/chat_reply.h"
 #include "serve/completions_reply.h"
 #include "serve/messages_call.h"
@@ -19,13 +20,6 @@ std::string hex(uint64_t value) {
   char text[17];
   std::snprintf(text, sizeof(text), "%016lx", static_cast<unsigned long>(value));
   return text;
-}
-
-Result<void> check_format(const ChatCall& call) {
-  const ResponseFormat format = call.request.response_format;
-  if (format == ResponseFormat::kText || format == ResponseFormat::kJsonObject) return {};
-  return invalid(std::string(call.format_field) +
-                 ": wanted text or json_object, found a form that this version cannot enforce");
 }
 
 }  // namespace
@@ -83,7 +77,7 @@ Result<std::unique_ptr<ChatJob>> ChatService::begin_chat(const ChatCall& call,
                                                          const char* id_prefix,
                                                          const MakeReply& make) {
   FATHOM_RETURN_IF_ERROR(check_model(call.model));
-  FATHOM_RETURN_IF_ERROR(check_format(call));
+  FATHOM_ASSIGN_OR_RETURN(std::optional<Grammar> form, answer_form(call));
   FATHOM_ASSIGN_OR_RETURN(std::vector<TokenId> ids, prompt_ids(call.request));
   FATHOM_ASSIGN_OR_RETURN(const int64_t max_tokens,
                           answer_tokens(call, static_cast<int64_t>(ids.size()), options_.context));
@@ -91,6 +85,7 @@ Result<std::unique_ptr<ChatJob>> ChatService::begin_chat(const ChatCall& call,
   Request request = request_of(std::move(ids), call.sampling, call.seeded, call.restore);
   request.max_tokens = max_tokens;
   request.top_logprobs = call.top_logprobs;
+  request.grammar = std::move(form);
   return std::make_unique<ChatJob>(make(std::move(head)), std::move(request), call.stream,
                                    call.logprobs, *loaded_.tokenizer);
 }

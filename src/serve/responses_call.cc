@@ -240,6 +240,7 @@ Result<ResponsesCall> parse_responses_call(std::string_view body) {
   chat.prompt_field = "input";
   chat.max_tokens_field = "max_output_tokens";
   chat.format_field = "text.format";
+  chat.schema_field = "text.format.schema";
   Translation translation;
   name_fields(&translation);
   std::string instructions;

@@ -49,6 +49,27 @@ TEST(Output, BytesThatAreNoTextAreMarkedInJsonAndKeptInIds) {
   EXPECT_EQ(parsed.at("content").as_string(), "x\xef\xbf\xbd");
 }
 
+TEST(Output, AnAnswerHasTheFormThatAFlagGives) {
+  const json::value value = strictly(
+      run_program({.args = {"run", "-m", kModel, "--json", "-n", "30", "--temperature", "1",
+                            "--ignore-eos", "-p", "x", "--regex", "(yes|no), [0-9]{2}"}}));
+  const std::string text(value.at("text").as_string());
+  EXPECT_TRUE(text.starts_with("yes, ") || text.starts_with("no, ")) << text;
+  EXPECT_EQ(text.size(), text.find(',') + 4) << text;
+  EXPECT_EQ(value.at("finish_reason").as_string(), "stop");
+  const Outcome wrong =
+      run_program({.args = {"run", "-m", kModel, "-p", "x", "--regex", "a(?=b)"}});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_NE(wrong.err.find("byte 1: wanted no look-around"), std::string::npos) << wrong.err;
+  const Outcome schema =
+      run_program({.args = {"run", "-m", kModel, "-p", "x", "--json-schema", "/dev/stdin"},
+                   .input = R"({"type":"object","minProperties":1})"});
+  EXPECT_EQ(schema.status, 1);
+  EXPECT_EQ(schema.err,
+            "fathom: --json-schema.minProperties: wanted a keyword that can be enforced, found one "
+            "that cannot\n");
+}
+
 // A line comes out as it went in, with one member more: a number stays the number it is.
 TEST(Output, LinesKeepWhatTheyHold) {
   const std::string lines[] = {R"({"text":"a","x":1e400})",

@@ -15,6 +15,8 @@ Served::Served(ServerOptions options) {
                                     {.context = kContext, .n_sequences = 3, .max_rows = 128}));
   executor_ = std::make_unique<ModelExecutor>(*runner_, loaded_.tokenizer->vocab_size());
   EngineOptions engine;
+  tokens_ = std::make_unique<TokenTrie>(*loaded_.tokenizer);
+  engine.tokens = tokens_.get();
   engine.mailbox = {.max_live = 4, .max_live_of_tenant = 4, .max_outputs = 64};
   engine_ = std::make_unique<Engine>(*executor_, engine);
   service_ = std::make_unique<ChatService>(

@@ -11,6 +11,7 @@
 #include "engine/model_executor.h"
 #include "http_client.h"
 #include "serve/server.h"
+#include "text/token_trie.h"
 
 namespace fathom {
 
@@ -33,6 +34,7 @@ class Served {
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Runner> runner_;
   std::unique_ptr<ModelExecutor> executor_;
+  std::unique_ptr<TokenTrie> tokens_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<ChatService> service_;
   std::unique_ptr<Server> server_;

@@ -147,6 +147,87 @@ TEST_F(ServerTest, WhatIsWrongIsRefusedByName) {
   EXPECT_EQ(json::parse(chat(call(""))->body).at("object").as_string(), "chat.completion");
 }
 
+// Bounded so that every answer ends within its tokens.
+const char kFormed[] =
+    R"(,"max_tokens":300,"response_format":{"type":"json_schema","json_schema":{"name":"f",)"
+    R"("schema":{"type":"object","properties":{"kind":{"enum":["for","while"]},)"
+    R"("n":{"type":"integer","minimum":0,"maximum":999},"ok":{"type":"boolean"}},)"
+    R"("required":["kind","n","ok"]}}})";
+
+std::string hot(const std::string& more) {  // the call of ServerTest at temperature 1
+  return R"({"messages":[{"role":"user","content":"Write a json loop."}],)"
+         R"("thinking":{"type":"disabled"},"temperature":1,"seed":8)" +
+         more + "}";
+}
+
+TEST_F(ServerTest, AnAnswerHasItsSchemaAloneAndBesideNeighbours) {
+  const json::value alone = json::parse(chat(hot(kFormed))->body);
+  const json::value& choice = alone.at("choices").at(0);
+  EXPECT_EQ(choice.at("finish_reason").as_string(), "stop");
+  const json::value said = json::parse(choice.at("message").at("content").as_string());
+  ASSERT_EQ(said.as_object().size(), 3U);
+  EXPECT_TRUE(said.at("kind").as_string() == "for" || said.at("kind").as_string() == "while");
+  EXPECT_GE(said.at("n").as_int64(), 0);
+  EXPECT_LE(said.at("n").as_int64(), 999);
+  EXPECT_TRUE(said.at("ok").is_bool());
+  std::vector<std::thread> clients;
+  std::vector<std::string> bodies(3);
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    clients.emplace_back([&, i] { bodies[i] = chat(i == 1 ? call("") : hot(kFormed))->body; });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(json::parse(bodies[0]).at("choices"), alone.at("choices"));
+  EXPECT_EQ(json::parse(bodies[2]).at("choices"), alone.at("choices"));
+}
+
+TEST_F(ServerTest, OtherFormsOfAnAnswer) {
+  const auto content = [&](const std::string& form) {
+    const auto reply = chat(hot(form));
+    const json::value body = json::parse(reply->body);
+    if (reply->status != 200) return reply->body;
+    return std::string(body.at("choices").at(0).at("message").at("content").as_string());
+  };
+  const std::string object =
+      content(R"(,"max_tokens":40,"response_format":{"type":"json_object"})");
+  EXPECT_TRUE(object.starts_with("{")) << object;
+  const std::string word =
+      content(R"(,"max_tokens":40,"structured_outputs":{"regex":"(yes|no) [a-c]{3}"})");
+  EXPECT_TRUE(word.starts_with("yes ") || word.starts_with("no ")) << word;
+  EXPECT_LE(word.size(), 7U);
+  const std::string list =
+      content(R"(,"max_tokens":40,"structured_outputs":{"grammar":"root ::= \"<\" item{2} \">\"\n)"
+              R"(item ::= [0-9] \";\""})");
+  EXPECT_EQ(list.size(), 6U) << list;
+  EXPECT_EQ(list.front(), '<');
+  const std::string nothing = content(R"(,"structured_outputs":{"json":{"const":null}})");
+  EXPECT_EQ(nothing, "null");
+  // The model does not end its reasoning here, so nothing but reasoning was said.
+  const auto thinking = chat(R"({"messages":[{"role":"user","content":"Hi"}],"max_tokens":20,)"
+                             R"("structured_outputs":{"regex":"yes"}})");
+  const json::value thought = json::parse(thinking->body);
+  const json::value& said = thought.at("choices").at(0).at("message").at("content");
+  EXPECT_TRUE(said.is_null() || said.as_string() == "" || said.as_string() == "yes")
+      << thinking->body;
+}
+
+TEST_F(ServerTest, AFormThatCannotBeEnforcedIsRefusedWithItsPath) {
+  expect_refused(
+      call(R"(,"response_format":{"type":"json_schema","json_schema":{"name":"f","schema":)"
+           R"({"type":"object","properties":{"a":{"type":"array","uniqueItems":true}}}}})"),
+      400,
+      "response_format.json_schema.schema.properties.a.uniqueItems: wanted false, since it cannot "
+      "be enforced, found true");
+  expect_refused(call(R"(,"structured_outputs":{"regex":"(a)\\1"})"), 400,
+                 "structured_outputs.regex: byte 3: wanted no back reference, \\b, \\p or unknown "
+                 "escape, found \"\\1\"");
+  expect_refused(call(R"(,"structured_outputs":{"regex":"a","json":{}})"), 400,
+                 "structured_outputs: wanted an object with one of json, regex and grammar, found "
+                 "2 members");
+  expect_refused(call(R"(,"structured_outputs":{"choice":["a"]})"), 400,
+                 "structured_outputs: wanted an object with one of json, regex and grammar, found "
+                 "\"choice\"");
+}
+
 TEST_F(ServerTest, AStopTextEndsTheAnswer) {
   const json::value all = json::parse(chat(call(""))->body);
   const std::string content(all.at("choices").at(0).at("message").at("content").as_string());
