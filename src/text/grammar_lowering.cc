@@ -234,6 +234,28 @@ void GrammarLowering::drop_dead() {
   }
 }
 
+// A call of a rule that has the empty text alone leads nowhere: it is passed over already.
+void GrammarLowering::drop_idle_calls() {
+  std::vector<std::vector<uint32_t>> beginners(rules_.size());  // rules that can begin with it
+  std::vector<uint32_t> work;
+  const auto wake = [&](uint32_t rule) {
+    if (!std::exchange(rules_[rule].busy, true)) work.push_back(rule);
+  };
+  for (uint32_t r = 0; r < rules_.size(); ++r) {
+    const Draft& start = states_[rules_[r].start];
+    for (const Grammar::Call& call : start.calls) beginners[call.rule].push_back(r);
+    if (!start.edges.empty()) wake(r);
+  }
+  while (!work.empty()) {
+    const uint32_t rule = work.back();
+    work.pop_back();
+    for (const uint32_t r : beginners[rule]) wake(r);
+  }
+  for (Draft& draft : states_) {
+    std::erase_if(draft.calls, [&](const auto& call) { return !rules_[call.rule].busy; });
+  }
+}
+
 Result<Grammar> GrammarLowering::lower(uint32_t root) {
   FATHOM_RETURN_IF_ERROR(check_sizes());
   for (const auto& rule : from_.rules_) {
@@ -250,6 +272,7 @@ Result<Grammar> GrammarLowering::lower(uint32_t root) {
     return invalid(where_ + ": wanted a form that some text has, found one that none has");
   }
   drop_dead();
+  drop_idle_calls();
   return finish(root);
 }
 

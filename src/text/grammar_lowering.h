@@ -31,6 +31,7 @@ class GrammarLowering {
     uint32_t end = 0;
     bool nullable = false;
     bool alive = false;
+    bool busy = false;  // it has a text that is not empty
   };
 
   // grammar_lowering.cc
@@ -44,6 +45,7 @@ class GrammarLowering {
   Result<void> remove_empties();
   void find_alive();
   void drop_dead();
+  void drop_idle_calls();
 
   // grammar_finish.cc
   Result<Grammar> finish(uint32_t root);

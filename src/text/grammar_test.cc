@@ -188,6 +188,20 @@ TEST(Form, RulesThatEndWithThemselvesDoNotPileUp) {
   EXPECT_LT(machine.n_positions(), 10U);
 }
 
+// Where nothing can follow, the position says so, whatever rules stand there.
+TEST(Form, RulesOfTheEmptyTextAloneLeadNowhere) {
+  for (const char* text :
+       {"root ::= ", "root ::= \"a\" none none\nnone ::= more?\nmore ::= \"\""}) {
+    const auto grammar = form_grammar(text, "g");
+    ASSERT_TRUE(grammar) << grammar.error().message;
+    GrammarMachine machine(*grammar);
+    GrammarMachine::Position at = machine.start();
+    if (!machine.complete(at)) at = machine.next(at, grammar->symbol_class['a']);
+    EXPECT_TRUE(machine.complete(at)) << text;
+    EXPECT_FALSE(machine.open(at)) << text;
+  }
+}
+
 TEST(Form, WhatIsWrongIsRefusedWithItsLine) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "g: wanted a rule \"root\", found none"},
