@@ -24,7 +24,7 @@ struct EngineOptions {
   SchedulerLimits scheduler;  // max_rows and end_rows are the executor's
   KeyRoot key_root;           // without the tenant's salt
   BlockCost block_cost;
-  SessionLimits sessions;   // of state that outlives its request
+  SessionLimits sessions;             // of state that outlives its request
   const TokenTrie* tokens = nullptr;  // for requests with a grammar; outlives the engine
   size_t grammars_kept = 16;          // that no live request has
   int64_t max_unsent = 64;  // tokens of a choice that the outbox had no room for, before it waits

@@ -55,7 +55,8 @@ Result<std::optional<Grammar>> answer_form(const ChatCall& call) {
       case ResponseFormat::kJsonSchema:
         return schema_grammar(request.response_schema, call.schema_field, frame);
       case ResponseFormat::kRegex:
-        return regex_grammar(request.response_regex, std::string(call.format_field) + ".regex", frame);
+        return regex_grammar(request.response_regex, std::string(call.format_field) + ".regex",
+                             frame);
       default:
         return object_grammar(frame);
     }
