@@ -14,11 +14,16 @@ constexpr const char* kSeparator = "\n\n";
 std::string item(const std::string& list, size_t i) { return list + "[" + std::to_string(i) + "]"; }
 
 // What stands for a document, which no model here reads (the published library writes the same).
-std::string document_text(const Json& block) {
-  const Json* source = block.find("source");
-  const Json* type = source == nullptr ? nullptr : source->find("media_type");
-  const bool known = type != nullptr && type->as_string() != nullptr;
-  return "[Unsupported document type: " + (known ? *type->as_string() : "unknown") + "]";
+Result<Json> document_of(const Json& block, const std::string& place) {
+  BodyFields outer(block, place);
+  const Json* source = outer.object("source");
+  if (source == nullptr) outer.refuse("source", "an object", "nothing");
+  FATHOM_RETURN_IF_ERROR(outer.done());
+  BodyFields fields(*source, place + ".source");
+  std::string type = "unknown";
+  fields.text("media_type", type);
+  FATHOM_RETURN_IF_ERROR(fields.done());
+  return text_part("[Unsupported document type: " + type + "]");
 }
 
 Result<Json> image_of(const Json& block, const std::string& place) {
@@ -49,7 +54,7 @@ Result<Json> image_of(const Json& block, const std::string& place) {
 // Text, image and document: what a user's turn and a result may hold.
 Result<Json> plain_block(const Json& block, const std::string& type, const std::string& place) {
   if (type == "image") return image_of(block, place);
-  if (type == "document") return text_part(document_text(block));
+  if (type == "document") return document_of(block, place);
   BodyFields fields(block, place);
   std::string text = fields.required_text("text");
   FATHOM_RETURN_IF_ERROR(fields.done());

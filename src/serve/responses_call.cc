@@ -84,6 +84,7 @@ class ToolsReader {
     fields.text("description", space.description);
     json::array tools;
     const JsonArray* inner = fields.array("tools");
+    if (inner == nullptr) fields.refuse("tools", "an array", "nothing");
     for (size_t i = 0; inner != nullptr && i < inner->size(); ++i) {
       const std::string place = fields.place("tools") + "[" + std::to_string(i) + "]";
       BodyFields one((*inner)[i], place);
