@@ -8,6 +8,12 @@ namespace fathom {
 
 constexpr int64_t kContext = 512;
 
+std::string long_call(bool stream) {
+  return std::string(R"({"messages":[{"role":"user","content":"Count."}],"max_tokens":300,)") +
+         R"("thinking":{"type":"disabled"},"temperature":2,"seed":1,"stream":)" +
+         (stream ? "true}" : "false}");
+}
+
 Served::Served(ServerOptions options) {
   loaded_ = std::move(*load_model(std::string(FATHOM_SOURCE_DIR) + "/models/fathom-34m", {}));
   ops_ = std::move(*make_backend({.n_threads = 1}));

@@ -15,6 +15,10 @@
 
 namespace fathom {
 
+// A call whose answer has all of its 300 tokens: drawn at temperature 2, from a seed that does not
+// stop before.
+std::string long_call(bool stream = true);
+
 class Served {
  public:
   // Listens on a free port; host, port and log of the options are set here.

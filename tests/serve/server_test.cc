@@ -242,8 +242,7 @@ TEST_F(ServerTest, AStopTextEndsTheAnswer) {
 
 TEST_F(ServerTest, ClientsThatGoAwayAreCancelledAndDisturbNobody) {
   const json::value alone = json::parse(chat(call(""))->body);
-  const std::string endless =
-      R"({"messages":[{"role":"user","content":"Count."}],"stream":true,"max_tokens":400})";
+  const std::string endless = long_call();
   // Refused where those that went away were not noticed yet; then answered as ever.
   for (int n_left = 0; n_left < 8;) {
     HttpClient client(server_->port());
@@ -259,8 +258,7 @@ TEST_F(ServerTest, ClientsThatGoAwayAreCancelledAndDisturbNobody) {
 }
 
 TEST_F(ServerTest, AFullQueueRefusesWithATime) {
-  const std::string endless =
-      R"({"messages":[{"role":"user","content":"Count."}],"stream":true,"max_tokens":400})";
+  const std::string endless = long_call();
   std::vector<std::unique_ptr<HttpClient>> clients;
   for (int i = 0; i < 4; ++i) {
     clients.push_back(std::make_unique<HttpClient>(server_->port()));

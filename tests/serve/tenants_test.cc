@@ -178,9 +178,7 @@ TEST_F(TenantsTest, LimitsHoldForTheirKeyAlone) {
   EXPECT_GT(std::stoi(more->headers.at("retry-after")), 60);
 
   const auto single = client("single");
-  const auto endless =
-      R"({"messages":[{"role":"user","content":"Count."}],"stream":true,"max_tokens":400})";
-  single->send(post_text(kChat, endless, "x-api-key: " + keys_.at("single") + "\r\n"));
+  single->send(post_text(kChat, long_call(), "x-api-key: " + keys_.at("single") + "\r\n"));
   ASSERT_TRUE(single->read_until("data: "));
   const auto second = client("single")->post(kChat, call());
   EXPECT_EQ(second->status, 429);
@@ -188,6 +186,7 @@ TEST_F(TenantsTest, LimitsHoldForTheirKeyAlone) {
   EXPECT_GE(std::stoi(second->headers.at("retry-after")), 1);
   EXPECT_EQ(client("alice")->post(kChat, call())->status, 200);
   ASSERT_TRUE(single->read_until("[DONE]"));
+  EXPECT_NE(single->unread().find(R"("finish_reason":"length")"), std::string::npos);
   EXPECT_EQ(client("single")->post(kChat, call())->status, 200);
 
   const PrometheusReader read(client("watch")->get("/metrics")->body);
