@@ -4,10 +4,10 @@ Goal: every Messages, Responses and Chat Completions request that the library ac
 prompt and the same settings in force, every one that it refuses is refused, and the same model
 output gives the same events and the same whole answer. Method: 2,000 seeded requests a protocol
 with all kinds of turns, blocks, tools and choices, about one in eight damaged in one place; random
-outputs cut at random. The calls of a turn on Responses come in the order of their ids: the library
-sorts them, fathom keeps their order. Event streams are compared with the deltas of one kind joined. Left out are
-inputs that fathom takes beyond the library, and what the library has a text of its own for
-(apply_patch).
+outputs cut at random. Event streams are compared with the deltas of one kind joined. The calls of a
+turn on Responses come in the order of their ids: the library sorts them, fathom keeps their order.
+Left out are inputs that fathom takes beyond the library, and what the library has a text of its own
+for (apply_patch).
 """
 
 import json
@@ -380,6 +380,14 @@ def first_difference(library, fathom):
     return None
 
 
+def beyond_the_library(request):
+    """Efforts as numbers, in each protocol's own field."""
+    inner = [request.get("output_config"), request.get("reasoning")]
+    efforts = [one.get("effort") for one in inner if isinstance(one, dict)]
+    return chat_differential.beyond_the_library(request) or any(
+        isinstance(effort, int) and not isinstance(effort, bool) for effort in efforts)
+
+
 def wanted_of(library, job):
     """What the library makes of the job, or None and its refusal."""
     found, refusal = library.convert(job["api"], job["request"])
@@ -398,7 +406,7 @@ def wanted_of(library, job):
 
 def difference(job, wanted, refusal, answer):
     if wanted is None:
-        if "error" in answer or chat_differential.beyond_the_library(job["request"]):
+        if "error" in answer or beyond_the_library(job["request"]):
             return None
         return "the library refuses it: " + refusal
     if "error" in answer:
