@@ -6,10 +6,7 @@
 #include <boost/json.hpp>
 #include <thread>
 
-#include "engine/model_executor.h"
-#include "http_client.h"
-#include "ops/backends.h"
-#include "serve/server.h"
+#include "served.h"
 
 namespace fathom {
 namespace {
@@ -20,33 +17,8 @@ constexpr int64_t kContext = 512;
 
 class ProtocolsTest : public testing::Test {
  protected:
-  void SetUp() override {
-    loaded_ = *load_model(std::string(FATHOM_SOURCE_DIR) + "/models/fathom-34m", {});
-    ops_ = *make_backend({.n_threads = 1});
-    runner_ = *Runner::make(*loaded_.model, *ops_,
-                            {.context = kContext, .n_sequences = 4, .max_rows = 128});
-    executor_ = std::make_unique<ModelExecutor>(*runner_, loaded_.tokenizer->vocab_size());
-    engine_ = std::make_unique<Engine>(*executor_, EngineOptions{});
-    service_ = std::make_unique<ChatService>(
-        loaded_, *ChatTemplate::load(loaded_.path, loaded_.model->config().model_type),
-        ServiceOptions{.model_name = "fathom-34m",
-                       .fingerprint = "fp",
-                       .context = kContext,
-                       .restore = RestoreGrade::kExact});
-    server_ = *Server::listen(*service_, *engine_, {.body_bytes_max = 100'000, .version = "0"});
-    serving_ = std::thread([this] { server_->run(); });
-  }
-
-  void TearDown() override {
-    server_->stop();
-    serving_.join();
-    EXPECT_EQ(engine_->load().n_live, 0);
-    EXPECT_EQ(engine_->load().n_pinned_blocks, 0);
-    engine_->check();
-  }
-
   ClientReply post(const std::string& path, const std::string& body) {
-    HttpClient client(server_->port());
+    HttpClient client(served_.port());
     const auto reply = client.post(path, body);
     EXPECT_TRUE(reply);
     return reply.value_or(ClientReply{});
@@ -67,14 +39,7 @@ class ProtocolsTest : public testing::Test {
     EXPECT_EQ(parsed.as_object().contains("type"), path.starts_with("/v1/messages"));
   }
 
-  LoadedModel loaded_;
-  std::unique_ptr<Ops> ops_;
-  std::unique_ptr<Runner> runner_;
-  std::unique_ptr<ModelExecutor> executor_;
-  std::unique_ptr<Engine> engine_;
-  std::unique_ptr<ChatService> service_;
-  std::unique_ptr<Server> server_;
-  std::thread serving_;
+  Served served_{{.body_bytes_max = 100'000, .version = "0"}};
 };
 
 constexpr char kQuestion[] = "Write a loop that adds the numbers from 1 to 10.";
@@ -390,7 +355,7 @@ TEST_F(ProtocolsTest, EachRefusesInItsOwnForm) {
                    "model: wanted fathom-34m, found \"gpt\"");
     EXPECT_EQ(post(path, "{").status, 400);
     EXPECT_EQ(post(path, std::string(100'001, ' ')).status, 413);
-    HttpClient client(server_->port());
+    HttpClient client(served_.port());
     EXPECT_EQ(client.get(path)->status, 405);
   }
   EXPECT_EQ(ask("/v1/messages", R"({"model":"claude-x","max_tokens":1,"messages":[)" + user + "]}")
@@ -416,9 +381,9 @@ TEST_F(ProtocolsTest, EachRefusesInItsOwnForm) {
                  "prompt_logprobs: wanted nothing, since this version has none, found a number");
   expect_refused("/v1/completions", R"({"prompt":[5,99999999]})", 400,
                  "prompt: token 1 has id 99999999, wanted 0 to " +
-                     std::to_string(loaded_.tokenizer->vocab_size() - 1));
+                     std::to_string(served_.tokenizer().vocab_size() - 1));
   expect_refused("/v1/completions", R"({"prompt":"x","n":9})", 400,
-                 "request: n: wanted 1 to 4, found 9");
+                 "request: n: wanted 1 to 3, found 9");
   expect_refused("/detokenize", R"({"tokens":[1,"a"]})", 400,
                  "tokens[1]: wanted a token id, found a string");
 }

@@ -29,6 +29,7 @@ class Served {
 
   int port() const { return server_->port(); }
   Server& server() { return *server_; }
+  const Tokenizer& tokenizer() const { return *loaded_.tokenizer; }
   std::vector<std::string> log();
   // Drains, and checks that nothing is held.
   void stop();
