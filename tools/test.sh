@@ -32,8 +32,9 @@ run_tests() {
   test_release
   if [ -n "$all" ]; then
     test_differential
-    test_sanitizer asan 'torch|gpu|differential|long|slow|tidy'
-    test_sanitizer tsan 'torch|gpu|differential|long|slow'
+    test_clients
+    test_sanitizer asan 'torch|gpu|differential|clients|long|slow|tidy'
+    test_sanitizer tsan 'torch|gpu|differential|clients|long|slow'
     test_fuzz
     test_clang_tidy
     test_cuda
@@ -99,7 +100,7 @@ test_release() {
     report release 0 1 0
     return 0
   fi
-  run_ctest release release -LE "$(labelled 'torch|gpu|differential|long')"
+  run_ctest release release -LE "$(labelled 'torch|gpu|differential|clients|long')"
 }
 
 # Comparisons with published packages, which the tests fetch for themselves or say why they cannot.
@@ -110,6 +111,17 @@ test_differential() {
     skip differential "this version has no differential tests"
   else
     run_ctest differential release -L "$(labelled 'differential')"
+  fi
+}
+
+# The libraries that people talk to such servers with, fetched in the same way; agents are `long`.
+test_clients() {
+  begin
+  if ! ctest --test-dir "$root/build/release" -N -L "$(labelled 'clients')" 2>/dev/null |
+    grep -q 'Test *#'; then
+    skip clients "this version has no tests of clients"
+  else
+    run_ctest clients release -L "$(labelled 'clients')" -LE "$(labelled 'long')"
   fi
 }
 
