@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
@@ -146,7 +147,10 @@ class ServeVerb final : public Verb {
   EngineOptions engine_options(const LoadedModel& loaded, const TokenTrie& tokens) const {
     EngineOptions options;
     options.tokens = &tokens;
-    options.mailbox = {.max_live = queue_, .max_live_of_tenant = queue_, .max_outputs = 1024};
+    // Two steps' outputs, so that a full outbox never holds up a step's tokens until the next.
+    options.mailbox = {.max_live = queue_,
+                       .max_live_of_tenant = queue_,
+                       .max_outputs = std::max<int64_t>(1024, 2 * sequences_)};
     options.sessions = {.max_bytes = session_bytes_, .ttl_us = session_ttl_ * 1'000'000};
     options.scheduler.step_us_max = step_ms_ * 1000;
     options.clock_us = [] { return static_cast<int64_t>(steady_seconds() * 1e6); };

@@ -220,13 +220,16 @@ void Engine::emit(int64_t now_us) {
     grammars_.give_back(live->grammar);
     live_.erase(live->id);
   }
-  for (const auto& [id, task] : tasks_) {
-    if (room == 0) return;
-    if (task->unsent.empty()) continue;
-    mailbox_.put({.request = task->live->id,
-                  .choice = task->choice,
-                  .tokens = std::exchange(task->unsent, {}),
-                  .usage = task->usage});
+  // In turn from tick to tick, so that a small outbox leaves nobody's tokens lying.
+  auto at = tasks_.lower_bound(next_emitted_);
+  for (size_t n = tasks_.size(); n > 0 && room > 0; --n, ++at) {
+    if (at == tasks_.end()) at = tasks_.begin();
+    EngineTask& task = *at->second;
+    if (task.unsent.empty()) continue;
+    mailbox_.put({.request = task.live->id,
+                  .choice = task.choice,
+                  .tokens = std::exchange(task.unsent, {})});
+    next_emitted_ = static_cast<TaskId>(static_cast<uint64_t>(task.id) + 1);
     --room;
   }
 }

@@ -142,6 +142,7 @@ class Engine {
   std::map<TenantId, Tenant> tenants_;
   std::deque<std::pair<LiveRequest*, Output>> ended_;  // last outputs that wait for room
   uint64_t last_task_ = 0;
+  TaskId next_emitted_ = {};
   double row_us_ = 0;
   int64_t now_us_ = 0;          // of this tick
   bool copies_failed_ = false;  // since the last step: what runs is not to be trusted

@@ -2,6 +2,7 @@
 // Tokenizer and chat format are those of the model folder. Prints where it listens, and once it was
 // drained one line of JSON: what is still held (all 0) and how answers ended.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 
@@ -91,8 +92,9 @@ Result<void> serve(const Flags& flags) {
                             flags.executor);
   if (file) watch_with(*file, &executor);
   EngineOptions options;
-  options.mailbox = {
-      .max_live = flags.queue, .max_live_of_tenant = flags.queue, .max_outputs = 1024};
+  options.mailbox = {.max_live = flags.queue,
+                     .max_live_of_tenant = flags.queue,
+                     .max_outputs = std::max<int64_t>(1024, 2 * flags.executor.n_sequences)};
   Engine engine(executor, options);
   ServerOptions transport = {.port = flags.port, .end_at_signals = true, .version = "scripted"};
   transport.max_connections = flags.queue;

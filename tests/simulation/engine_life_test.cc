@@ -3,6 +3,8 @@
 // the hashing executor, ticked by hand.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "engine/engine.h"
 #include "hash_executor.h"
 
@@ -78,6 +80,26 @@ TEST(EngineLife, CountersAreTheSumsOfUsage) {
   EXPECT_EQ(counted.n_no_hit, 1);
   EXPECT_EQ(counted.n_exact_hits, 1);
   EXPECT_EQ(counted.n_bounded_hits, 1);
+}
+
+TEST(EngineLife, ASmallOutboxIsSharedByAll) {
+  constexpr int64_t kTokens = 30;
+  HashExecutor executor({.n_sequences = 3});
+  EngineOptions options;
+  options.mailbox.max_outputs = 1;
+  Engine engine(executor, options);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(engine.submit(request(10, kTokens)));
+  std::map<RequestId, int64_t> most_waited;
+  std::map<RequestId, int64_t> last_tick;
+  for (int64_t tick = 1; engine.tick(tick); ++tick) {
+    for (const Output& output : engine.take_outputs(1)) {
+      int64_t& waited = most_waited[output.request];
+      waited = std::max(waited, tick - last_tick[output.request]);
+      last_tick[output.request] = tick;
+    }
+  }
+  ASSERT_EQ(most_waited.size(), 3U);
+  for (const auto& [id, waited] : most_waited) EXPECT_LE(waited, 4);
 }
 
 TEST(EngineLife, ATimeLimitEndsARequestAtATokenBoundary) {
