@@ -27,6 +27,8 @@ class ByteStream {
 
   // Without `tls` the bytes are plain.
   ByteStream(tcp::socket socket, asio::ssl::context* tls) : tcp_(std::move(socket)) {
+    boost::system::error_code ignored;
+    tcp_.socket().non_blocking(true, ignored);
     if (tls != nullptr) tls_.emplace(tcp_, *tls);
   }
   ByteStream(const ByteStream&) = delete;
@@ -46,6 +48,12 @@ class ByteStream {
   auto async_write_some(const Buffers& buffers, Token&& token) {
     if (tls_) return tls_->async_write_some(buffers, std::forward<Token>(token));
     return tcp_.async_write_some(buffers, std::forward<Token>(token));
+  }
+
+  // How much of it is taken without waiting: nothing inside TLS.
+  size_t write_now(asio::const_buffer bytes, boost::system::error_code& code) {
+    if (tls_) return 0;
+    return tcp_.socket().write_some(bytes, code);
   }
 
   // What begins a connection; at once where it is plain.
@@ -76,7 +84,6 @@ class ByteStream {
     }
     char byte = 0;
     boost::system::error_code code;
-    tcp_.socket().non_blocking(true, code);
     const size_t n = tcp_.socket().receive(asio::buffer(&byte, 1), tcp::socket::message_peek, code);
     return n == 0 && code != asio::error::would_block;
   }

@@ -61,7 +61,6 @@ class Connection {
   Result<void> submit(Request request, const Tenant& tenant, Call& call);
   asio::awaitable<bool> stream_out(Call& call, bool keep);
   asio::awaitable<bool> advance(Call& call);
-  asio::awaitable<bool> wait_for_output(Waiting& waiting);
   void settle(const HttpRequest& request, const Tenant& tenant, const Call& call, bool open);
 
   ServerLoop& loop_;

@@ -1,7 +1,7 @@
 // One call of the model: from its body to the engine and back.
 
-#include <boost/asio/experimental/awaitable_operators.hpp>
 #include <cstdio>
+#include <utility>
 
 #include "base/clock.h"
 #include "serve/connection.h"
@@ -36,6 +36,10 @@ asio::awaitable<bool> Connection::call(const HttpRequest& request, Protocol prot
     co_return co_await write(refusal, keep);
   }
   loop_.expect(call.id, call.waiting);
+  // Looks out for the client's end while its answer is made. Once for an answer: a wait for the
+  // socket beside that for each token costs more than the token. The next request, if it has come
+  // already, hides an end.
+  if (buffer_.size() == 0) loop_.stir_when_readable(stream_.socket(), call.id);
   ChatJob& job = *call.job;
   bool open = true;
   if (job.stream()) {
@@ -44,6 +48,8 @@ asio::awaitable<bool> Connection::call(const HttpRequest& request, Protocol prot
   }
   while (open && !job.ended()) open = co_await advance(call);
   loop_.forget(call.id);
+  boost::system::error_code ignored;
+  stream_.socket().cancel(ignored);  // the look-out
   if (!job.ended() || job.failure()) loop_.host().cancel(call.id);
   settle(request, tenant, call, open);
   if (!open) co_return false;
@@ -141,15 +147,19 @@ asio::awaitable<bool> Connection::advance(Call& call) {
   Waiting& waiting = call.waiting;
   ChatJob& job = *call.job;
   if (waiting.overrun) co_return false;
-  if (waiting.outputs.empty()) {
-    const bool there = co_await wait_for_output(waiting);
-    if (!there) co_return false;
+  if (waiting.outputs.empty() && !waiting.stirred) {
+    waiting.bell.expires_after(milliseconds(options_.keep_alive_ms));
+    co_await waiting.bell.async_wait(kAwait);
     if (waiting.outputs.empty() && job.stream() &&
         waiting.bell.expiry() <= std::chrono::steady_clock::now()) {
       const std::string comment = comment_chunk("keep-alive");
       co_return co_await send(comment);
     }
   }
+  // Inside TLS the first bytes may be other than an end, which then stirs nobody.
+  const bool looks =
+      std::exchange(waiting.stirred, false) || (stream_.secure() && buffer_.size() == 0);
+  if (looks && stream_.gone()) co_return false;
   std::string pieces;
   while (!waiting.outputs.empty()) {
     const bool was_said = job.said_all();
@@ -159,22 +169,6 @@ asio::awaitable<bool> Connection::advance(Call& call) {
   }
   if (!job.stream() || pieces.empty()) co_return true;
   co_return co_await send(pieces);
-}
-
-// Until the bell rings, or for keep_alive_ms; whether the client is still there.
-asio::awaitable<bool> Connection::wait_for_output(Waiting& waiting) {
-  using asio::experimental::awaitable_operators::operator||;
-  waiting.bell.expires_after(milliseconds(options_.keep_alive_ms));
-  if (buffer_.size() > 0 || !waiting.watched) {
-    co_await waiting.bell.async_wait(kAwait);
-    co_return !(stream_.secure() && buffer_.size() == 0 && stream_.gone());
-  }
-  const auto first = co_await (waiting.bell.async_wait(kAwait) ||
-                               stream_.socket().async_wait(tcp::socket::wait_read, kAwait));
-  if (first.index() == 0) co_return true;
-  if (stream_.gone()) co_return false;
-  waiting.watched = false;  // the next request is there already and hides an end
-  co_return true;
 }
 
 }  // namespace fathom

@@ -1,12 +1,15 @@
 #include "serve/server.h"
 
+#include "serve/open_files.h"
 #include "serve/server_loop.h"
 
 namespace fathom {
 
 Result<std::unique_ptr<Server>> Server::listen(ChatService& service, Engine& engine,
                                                const ServerOptions& options) {
-  auto loop = std::make_unique<ServerLoop>(service, engine, options);
+  ServerOptions fitted = options;
+  fitted.max_connections = connections_allowed(options.max_connections);
+  auto loop = std::make_unique<ServerLoop>(service, engine, fitted);
   FATHOM_RETURN_IF_ERROR(loop->listen());
   return std::unique_ptr<Server>(new Server(std::move(loop)));
 }

@@ -25,7 +25,7 @@ namespace fathom {
 struct ServerOptions {
   std::string host = "127.0.0.1";  // an address
   int port = 0;                    // 0: any free one
-  int64_t max_connections = 4096;
+  int64_t max_connections = 4096;  // fewer where the limit of open files is lower
   int64_t body_bytes_max = int64_t{48} << 20;
   int64_t header_bytes_max = 16'384;
   int64_t idle_ms = 60'000;           // of a kept connection without a request

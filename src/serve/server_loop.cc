@@ -91,6 +91,15 @@ void ServerLoop::deliver(std::vector<Output>& outputs) {
   }
 }
 
+void ServerLoop::stir_when_readable(tcp::socket& socket, RequestId id) {
+  socket.async_wait(tcp::socket::wait_read, [this, id](boost::system::error_code code) {
+    const auto found = waiting_.find(id);
+    if (code || found == waiting_.end()) return;
+    found->second->stirred = true;
+    found->second->bell.cancel();
+  });
+}
+
 asio::awaitable<void> ServerLoop::accept() {
   while (true) {
     auto [code, socket] = co_await acceptor_.async_accept(kAwait);

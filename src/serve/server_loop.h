@@ -26,7 +26,7 @@ struct Waiting {
   asio::steady_timer bell;
   CallRecord record;
   bool overrun = false;
-  bool watched = true;  // the socket, for its end; not once the next request has come
+  bool stirred = false;  // the socket: its end, or the next request
 };
 
 class ServerLoop {
@@ -57,6 +57,8 @@ class ServerLoop {
   void limit_reading(asio::steady_timer& timer, uint64_t connection, uint64_t round);
 
   void expect(RequestId id, Waiting& waiting) { waiting_.emplace(id, &waiting); }
+  // Once, if the answer is still waited for by then.
+  void stir_when_readable(tcp::socket& socket, RequestId id);
   void forget(RequestId id) { waiting_.erase(id); }
   // Nothing: the server is going down.
   asio::awaitable<std::optional<CacheReport>> ask(CacheOrder order);
