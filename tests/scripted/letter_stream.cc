@@ -1,6 +1,7 @@
 #include "letter_stream.h"
 
 #include <charconv>
+#include <chrono>
 
 #include "script.h"
 #include "watch_file.h"
@@ -60,10 +61,12 @@ asio::awaitable<bool> LetterStream::connect(int port) {
 }
 
 asio::awaitable<bool> LetterStream::ask(double part) {
-  const std::string body = R"({"messages":[{"role":"user","content":"stream )" +
-                           std::to_string(stream_) + " letters " + std::to_string(n_letters_) +
-                           R"("}],"thinking":{"type":"disabled"},)" +
-                           R"("stream":true,"max_tokens":)" + std::to_string(n_letters_ + 1) + "}";
+  std::string content;
+  for (int64_t i = 0; i < n_words; ++i) content += "word" + std::to_string(i % 100) + " ";
+  content += "stream " + std::to_string(stream_) + " letters " + std::to_string(n_letters_);
+  const std::string body = R"({"messages":[{"role":"user","content":")" + content +
+                           R"("}],"thinking":{"type":"disabled"},"stream":true,"max_tokens":)" +
+                           std::to_string(n_letters_ + 1) + "}";
   std::string request = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " +
                         std::to_string(body.size()) + "\r\n\r\n" + body;
   request.resize(static_cast<size_t>(static_cast<double>(request.size()) * part));
@@ -98,7 +101,20 @@ void LetterStream::take(std::string_view data, int64_t ns) {
   }
 }
 
-void LetterStream::vanish(bool reset) {
+asio::awaitable<bool> LetterStream::vanish(int port, Vanishing how) {
+  const bool connected = co_await connect(port);
+  const bool asked = connected && co_await ask(how.part);
+  if (!asked) co_return false;
+  asio::steady_timer timer(socket_.get_executor(), std::chrono::microseconds(how.after_us));
+  timer.async_wait([this, how](boost::system::error_code) { close(how.reset); });
+  co_await read();
+  timer.cancel();
+  // Behind the timer's handler, which uses this object.
+  co_await asio::post(socket_.get_executor(), kAwait);
+  co_return true;
+}
+
+void LetterStream::close(bool reset) {
   boost::system::error_code code;
   if (reset) socket_.set_option(asio::socket_base::linger(true, 0), code);
   socket_.close(code);

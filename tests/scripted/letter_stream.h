@@ -30,6 +30,13 @@ class EventReader {
   bool ended_ = false;
 };
 
+// A client that goes away.
+struct Vanishing {
+  double part = 1;       // of its request that it sends
+  int64_t after_us = 0;  // from then on
+  bool reset = false;    // the connection, instead of closing it
+};
+
 class LetterStream {
  public:
   using Socket = boost::asio::ip::tcp::socket;
@@ -37,6 +44,8 @@ class LetterStream {
   LetterStream(boost::asio::io_context& io, int64_t stream, int64_t n_letters)
       : stream_(stream), n_letters_(n_letters), socket_(io) {}
 
+  // Of its prompt, before the question.
+  int64_t n_words = 0;
   // Called when letter k has arrived, at monotonic_ns().
   std::function<void(int64_t k, int64_t ns)> arrived;
 
@@ -45,8 +54,8 @@ class LetterStream {
   boost::asio::awaitable<bool> ask(double part = 1);
   // Until the stream ends or breaks.
   boost::asio::awaitable<void> read();
-  // From another coroutine; read() ends.
-  void vanish(bool reset);
+  // All of a life that ends so, or with the stream. False: nobody took its request.
+  boost::asio::awaitable<bool> vanish(int port, Vanishing how);
 
   int64_t stream() const { return stream_; }
   int64_t n_arrived() const { return n_arrived_; }
@@ -55,6 +64,7 @@ class LetterStream {
   bool whole() const { return right_ && done_ && reader_.ended() && n_arrived_ == n_letters_; }
 
  private:
+  void close(bool reset);
   void take(std::string_view data, int64_t ns);
 
   const int64_t stream_;

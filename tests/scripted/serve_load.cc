@@ -31,6 +31,7 @@ struct Flags {
   int64_t watch_streams = 4096;
   int64_t watch_letters = 2048;
   int64_t count = 1000;
+  int64_t words = 0;
   int64_t at_once = 64;
   int64_t delay_us_max = 40'000;
   uint64_t seed = 1;
@@ -140,6 +141,7 @@ int run_starts(const Flags& flags, WatchFile watch) {
       [&]() -> asio::awaitable<void> {
         for (int64_t i = 0; i < flags.count; ++i) {
           LetterStream stream(io, i, 1);
+          stream.n_words = flags.words;
           if (!co_await stream.connect(flags.port)) co_return;
           const int64_t sent_ns = monotonic_ns();
           if (!co_await stream.ask()) co_return;
@@ -151,8 +153,8 @@ int run_starts(const Flags& flags, WatchFile watch) {
       },
       asio::detached);
   io.run();
-  fmt::print("{{\"starts\":{},\"whole\":{},\"sent_to_step\":{}}}\n", flags.count, n_whole,
-             percentiles(&waits_ms));
+  fmt::print("{{\"starts\":{},\"words\":{},\"whole\":{},\"sent_to_step\":{}}}\n", flags.count,
+             flags.words, n_whole, percentiles(&waits_ms));
   return n_whole == flags.count ? 0 : 1;
 }
 
@@ -177,21 +179,15 @@ class CancelsJob {
 
   asio::awaitable<void> one(int64_t number) {
     LetterStream stream(io_, number, flags_.letters);
-    stream.arrived = [&](int64_t, int64_t) {};
-    const double part = random_() % 10 == 0 ? static_cast<double>(random_() % 100) / 100 : 1;
-    const auto delay =
-        std::chrono::microseconds(random_() % static_cast<uint64_t>(flags_.delay_us_max));
-    const bool reset = random_() % 2 == 0;
-    const bool asked = co_await stream.connect(flags_.port) && co_await stream.ask(part);
-    asio::steady_timer timer(io_, delay);
-    timer.async_wait([&](boost::system::error_code) { stream.vanish(reset); });
-    if (asked) co_await stream.read();
-    timer.cancel();
-    // The handler of the timer, which uses the stream, has run or will be next.
-    co_await asio::post(io_, kAwait);
+    const auto below = [&](int64_t n) {
+      return static_cast<int64_t>(random_() % static_cast<uint64_t>(n));
+    };
+    Vanishing how = {.after_us = below(flags_.delay_us_max), .reset = below(2) == 0};
+    if (below(10) == 0) how.part = static_cast<double>(below(100)) / 100;
+    const bool asked = co_await stream.vanish(flags_.port, how);
     ++n_done_;
     const int64_t n = stream.n_arrived();
-    int64_t& count = part < 1              ? n_in_request_
+    int64_t& count = how.part < 1          ? n_in_request_
                      : n == 0              ? n_before_
                      : n == flags_.letters ? n_after_
                                            : n_in_answer_;
@@ -243,6 +239,7 @@ int main(int argc, char** argv) {
   app.add_option("--watch-streams", flags.watch_streams)->capture_default_str();
   app.add_option("--watch-letters", flags.watch_letters)->capture_default_str();
   app.add_option("--count", flags.count)->capture_default_str();
+  app.add_option("--words", flags.words, "Of each prompt of starts, more")->capture_default_str();
   app.add_option("--at-once", flags.at_once)->capture_default_str();
   app.add_option("--delay-us-max", flags.delay_us_max)->capture_default_str();
   app.add_option("--seed", flags.seed)->capture_default_str();
