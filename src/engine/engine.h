@@ -89,6 +89,7 @@ class Engine {
   int64_t needed_blocks(const EngineTask& task) const;
 
   // engine_status.cc
+  void count_into(EngineLoad& load, const EngineTask& task) const;
   CacheReport carry_out(const CacheOrder& order);
 
   // engine_admit.cc

@@ -1,14 +1,13 @@
+#include <algorithm>
+
 #include "engine/engine.h"
 
 namespace fathom {
 
 EngineLoad Engine::load() const {
   EngineLoad load = {.n_live = static_cast<int64_t>(live_.size())};
-  for (const auto& [id, task] : tasks_) {
-    load.n_waiting += task->phase == TaskPhase::kWaiting ? 1 : 0;
-    load.n_parked += task->phase == TaskPhase::kParked ? 1 : 0;
-    load.n_running += task->phase == TaskPhase::kRunning ? 1 : 0;
-  }
+  for (const auto& [id, task] : tasks_) count_into(load, *task);
+  load.n_running = load.n_replaying + load.n_prefilling + load.n_decoding;
   load.n_slots = limits_.n_sequences - executor_.windows().n_free();
   load.n_pinned_blocks = executor_.blocks().n_blocks() - cache_.available();
   load.n_sessions = sessions_.n_entries();
@@ -16,12 +15,35 @@ EngineLoad Engine::load() const {
   return load;
 }
 
+void Engine::count_into(EngineLoad& load, const EngineTask& task) const {
+  const Sequence& sequence = task.sequence;
+  load.tail_bytes += sequence.tail.bytes();
+  load.parked_bytes += static_cast<int64_t>(task.windows.size());
+  if (task.phase == TaskPhase::kParked) {
+    ++load.n_parked;
+  } else if (task.phase == TaskPhase::kWaiting) {
+    ++load.n_waiting;
+    const int64_t wait_us = now_us_ - task.live->arrival_us;
+    if (!task.started) load.wait_us_max = std::max(load.wait_us_max, wait_us);
+  } else if (sequence.length < sequence.entries_end) {
+    ++load.n_replaying;
+  } else if (sequence.pending() > 1 || task.answer.empty()) {
+    ++load.n_prefilling;
+  } else {
+    ++load.n_decoding;
+  }
+}
+
 EngineStatus Engine::status() const {
   return {.counters = counters_,
           .load = load(),
           .prefix = cache_.counters(),
           .n_blocks = executor_.blocks().n_blocks(),
-          .n_idle_blocks = cache_.n_idle()};
+          .n_idle_blocks = cache_.n_idle(),
+          .block_bytes = executor_.blocks().block_bytes(),
+          .n_slots = limits_.n_sequences,
+          .slot_bytes = executor_.windows().slot_bytes(),
+          .session_bytes_max = sessions_.limits().max_bytes};
 }
 
 CacheReport Engine::carry_out(const CacheOrder& order) {

@@ -82,6 +82,7 @@ void Engine::step(int64_t now_us) {
 
 // One step that a jump of the clock or a busy machine stretched does not starve prompts for long.
 void Engine::measure(int64_t step_us, int64_t n_rows) {
+  counters_.step_us += std::max<int64_t>(0, step_us);
   const double row_us =
       static_cast<double>(std::max<int64_t>(0, step_us)) / static_cast<double>(n_rows);
   row_us_ = row_us_ == 0 ? row_us : 0.8 * row_us_ + 0.2 * std::min(row_us, 8 * row_us_);
@@ -92,6 +93,9 @@ void Engine::settle_rows(EngineTask& task, int64_t n_rows, int64_t entries_befor
   Sequence& sequence = task.sequence;
   task.last_step = counters_.n_steps;
   task.suspect = false;
+  const int64_t n_prompt = task.live->prompt_tokens();
+  counters_.prompt_rows +=
+      std::min(sequence.length, n_prompt) - std::min(sequence.length - n_rows, n_prompt);
   task.usage.computed_tokens += sequence.entries_end - entries_before;
   task.usage.replayed_tokens += sequence.replayed - replayed_before;
   counters_.computed_tokens += sequence.entries_end - entries_before;

@@ -73,6 +73,7 @@ class Mailbox {
   // Its last output was put.
   void finished(RequestId id, TenantId tenant, int64_t now_us);
 
+  const MailboxLimits& limits() const { return limits_; }
   int64_t n_live() const;
   int64_t n_outputs() const;
   bool closed() const;

@@ -20,6 +20,8 @@ struct EngineCounters {
   int64_t n_dropped = 0;
   int64_t n_overtaken = 0;  // started over, further on, from what others computed meanwhile
   int64_t n_failed_steps = 0;
+  int64_t prompt_rows = 0;   // rows of steps that were prompts, replayed ones among them
+  int64_t step_us = 0;       // in steps that ended well, by EngineOptions::clock_us
   int64_t finished[6] = {};  // choices, by EndReason
 
   // As in Usage, of all requests; those of prompts are counted when they start.
@@ -40,10 +42,16 @@ struct EngineCounters {
 struct EngineLoad {
   int64_t n_waiting = 0;
   int64_t n_parked = 0;
-  int64_t n_running = 0;
+  int64_t n_running = 0;     // the sum of the next three
+  int64_t n_replaying = 0;   // windows are rebuilt where entries are there
+  int64_t n_prefilling = 0;  // the rest of a prompt, or an answer that is fed again
+  int64_t n_decoding = 0;
   int64_t n_live = 0;
   int64_t n_slots = 0;
   int64_t n_pinned_blocks = 0;  // neither free nor idle in the cache
+  int64_t parked_bytes = 0;     // windows of parked choices, in host memory
+  int64_t tail_bytes = 0;       // rows that wait for the decoder, of running and parked choices
+  int64_t wait_us_max = 0;      // since the arrival of the one that has waited longest to start
   // Kept for requests to come, whether or not anything is live.
   int64_t n_sessions = 0;
   int64_t session_bytes = 0;
@@ -56,6 +64,10 @@ struct EngineStatus {
   PrefixCounters prefix;
   int64_t n_blocks = 0;
   int64_t n_idle_blocks = 0;  // cached, and nobody's at this moment; pinned and free are the rest
+  int64_t block_bytes = 0;
+  int64_t n_slots = 0;
+  int64_t slot_bytes = 0;
+  int64_t session_bytes_max = 0;
 };
 
 // Asks what the prefix cache holds, once it has dropped what nobody uses: nothing, all, or what one

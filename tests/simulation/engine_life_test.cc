@@ -3,6 +3,7 @@
 // the hashing executor, ticked by hand.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "engine/engine.h"
@@ -80,6 +81,41 @@ TEST(EngineLife, CountersAreTheSumsOfUsage) {
   EXPECT_EQ(counted.n_no_hit, 1);
   EXPECT_EQ(counted.n_exact_hits, 1);
   EXPECT_EQ(counted.n_bounded_hits, 1);
+  EXPECT_EQ(counted.prompt_rows, counted.n_rows - 3 * 5);  // the last token is never computed
+}
+
+// One slot, so that the second request waits; its prompt is then found, all but the last block.
+TEST(EngineLife, AStatusTellsThePhaseOfEach) {
+  HashExecutor executor({.n_sequences = 1, .max_rows = 4});
+  int64_t clock_us = 0;
+  EngineOptions options;
+  options.clock_us = [&] { return clock_us += 10; };
+  Engine engine(executor, options);
+  ASSERT_TRUE(engine.submit(request(140, 6)));
+  ASSERT_TRUE(engine.submit(request(140, 6)));
+  std::vector<EngineLoad> loads;
+  for (int64_t now_us = 1000; engine.tick(now_us); now_us += 1000) {
+    loads.push_back(engine.mailbox().status().load);
+    engine.take_outputs(100);
+  }
+  const auto n_ticks = [&](const auto& holds) { return std::ranges::count_if(loads, holds); };
+  for (const EngineLoad& load : loads) {
+    EXPECT_EQ(load.n_running, load.n_replaying + load.n_prefilling + load.n_decoding);
+    EXPECT_EQ(load.n_running, load.n_slots);
+    EXPECT_EQ(load.wait_us_max > 0, load.n_waiting > 0 && &load != loads.data());
+  }
+  EXPECT_EQ(loads[0].n_prefilling, 1);
+  EXPECT_EQ(loads[0].n_waiting, 1);
+  EXPECT_EQ(loads[3].wait_us_max, 3000);
+  EXPECT_EQ(n_ticks([](const EngineLoad& load) { return load.n_waiting == 1; }), 35 + 5);
+  EXPECT_GT(n_ticks([](const EngineLoad& load) { return load.n_replaying == 1; }), 0);
+  EXPECT_EQ(n_ticks([](const EngineLoad& load) { return load.n_decoding == 1; }), 10);
+  const EngineStatus last = engine.mailbox().status();
+  EXPECT_EQ(last.load.n_running + last.load.n_waiting, 0);
+  EXPECT_EQ(last.counters.step_us, 10 * last.counters.n_steps);
+  EXPECT_EQ(last.n_slots, 1);
+  EXPECT_EQ(last.slot_bytes, executor.windows().slot_bytes());
+  EXPECT_EQ(last.block_bytes, executor.blocks().block_bytes());
 }
 
 TEST(EngineLife, ASmallOutboxIsSharedByAll) {
