@@ -128,6 +128,8 @@ TEST(Lines, HaveAHundredColumnsAndFilesSixHundredLines) {
   EXPECT_TRUE(check_lines(tree_of({{"src/base/a.cc", accents + "\n"}})).empty());
   EXPECT_TRUE(check_lines(tree_of({{"src/ops/cuda/a.cu", std::string(900, '\n')}})).empty());
   EXPECT_TRUE(check_lines(tree_of({{"docs/a.md", wide + "\n"}})).empty());
+  expect_one(check_lines(tree_of({{"src/serve/a.js", wide + "\n"}})), "a.js:1: lines: 101");
+  expect_one(check_lines(tree_of({{"src/serve/a.css", std::string(601, '\n')}})), "601 lines");
 }
 
 TEST(Functions, AreShort) {
@@ -175,6 +177,18 @@ TEST(Functions, NestThreeLevels) {
   EXPECT_TRUE(check("for (;;) { while (a) { if (b) { if (c) return E{1}; } } }").empty());
   EXPECT_TRUE(check("if (a) { } else if (b) { } else if (c) { } else if (d) { } else { }").empty());
   EXPECT_TRUE(check("const char* s = \"{{{{\"; // if (a) { if (b) {").empty());
+}
+
+TEST(BannedWords, KeepMarkupAndOtherHostsOutOfTheConsole) {
+  const auto check = [](const std::string& path, const std::string& text) {
+    return check_banned_words(tree_of({{path, text}}));
+  };
+  expect_one(check("src/a.js", "node.innerHTML = answer;\n"), "never read as markup");
+  expect_one(check("src/a.js", "eval(answer);\n"), "no code from text");
+  expect_one(check("src/a.html", "<p onclick=\"go()\">\n"), "in files alone");
+  expect_one(check("src/a.html", "<script src=\"//cdn.example/a.js\">\n"), "another host");
+  expect_one(check("src/a.css", "p { background: url(a.png); }\n"), "another host");
+  EXPECT_TRUE(check("src/a.js", "make(\"http://www.w3.org/2000/svg\");  // A note.\n").empty());
 }
 
 TEST(BannedWords, AreFoundInCodeAndOnlyThere) {

@@ -33,6 +33,11 @@ bool is_script(const std::string& path) {
          ends_with(path, ".py") || path == "fathom" || path == ".ci/run";
 }
 
+// A file of the console.
+bool is_web(const std::string& path) {
+  return ends_with(path, ".js") || ends_with(path, ".css") || ends_with(path, ".html");
+}
+
 bool is_kernel_file(const std::string& path) {
   static const std::regex kKernel(R"(_(simd|kernel)\.(cc|h)$)");
   return std::regex_search(path, kKernel);
@@ -76,6 +81,21 @@ const std::vector<Ban>& banned_code() {
       {std::regex(R"(\bsto(i|l|ll|ul|ull|f|d|ld)\s*\()"),
        "numbers are read with from_chars: sto* throws", in_test},
       {std::regex(R"(\.detach\(\))"), "no detached thread", in_trainer},
+  };
+  return kBans;
+}
+
+// Looked for in files of the console: text of a model never becomes markup or code, style and
+// scripts stand in files of their own, and nothing comes from another host.
+const std::vector<Ban>& banned_web() {
+  static const std::vector<Ban> kBans = {
+      {std::regex(R"(\b(innerHTML|outerHTML|insertAdjacentHTML|srcdoc|DOMParser)\b)"),
+       "text is never read as markup", nowhere},
+      {std::regex(R"(\bdocument\.write|\beval\(|\bnew Function\b)"), "no code from text", nowhere},
+      {std::regex(R"(<(script|style)>|\s(style|on[a-z]+)=")"), "style and scripts in files alone",
+       nowhere},
+      {std::regex(R"(//(?!www\.w3\.org/2000/svg")[\w-]+\.|@import|\burl\()"),
+       "nothing from another host", nowhere},
   };
   return kBans;
 }
@@ -194,7 +214,7 @@ void check_macros_and_constants(const std::string& path, const std::string& blan
 Complaints check_lines(const Tree& tree) {
   Complaints found;
   for (const auto& [path, file] : tree.files) {
-    if (is_data(path) || (!is_source(path) && !is_script(path))) continue;
+    if (is_data(path) || !(is_source(path) || is_script(path) || is_web(path))) continue;
     const std::vector<std::string> lines = lines_of(file.text);
     const int limit = is_table_or_kernel(path) ? kMaxTableLines : kMaxFileLines;
     if (static_cast<int>(lines.size()) > limit) {
@@ -227,6 +247,7 @@ Complaints check_banned_words(const Tree& tree) {
     if (is_data(path) || is_own(path)) continue;
     apply(banned_text(), path, file.text, found);
     if (is_source(path)) apply(banned_code(), path, blank_literals(file.text, false), found);
+    if (is_web(path)) apply(banned_web(), path, file.text, found);
   }
   return found;
 }
