@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "serve/admin.h"
+#include "serve/console.h"
 #include "serve/routes.h"
 
 namespace fathom {
@@ -29,7 +30,8 @@ HttpRequest head_of(const Message& message) {
   const std::string target(message.target());
   return {.method = std::string(message.method_string()),
           .path = target.substr(0, target.find('?')),
-          .key = key_of(message)};
+          .key = key_of(message),
+          .if_none_match = std::string(message[http::field::if_none_match])};
 }
 
 }  // namespace
@@ -140,14 +142,24 @@ asio::awaitable<bool> Connection::answer(const HttpRequest& request, const Tenan
     reply = std::move(*none);
   } else if (is_admin(request.path)) {
     co_return co_await administer(request, tenant, keep);
-  } else if (request.path != "/metrics") {
-    reply = plain_reply(request, loop_.service(), options_.version, loop_.host().draining());
   } else {
-    reply.body = loop_.metrics().text(loop_.host().status(), loop_.service().options().model_name);
-    reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
+    reply = looked_up(request);
   }
   loop_.answered(request, reply.status, tenant_text(tenant));
   co_return co_await write(reply, keep);
+}
+
+// What needs neither the model nor the engine's thread.
+HttpReply Connection::looked_up(const HttpRequest& request) const {
+  const EngineStatus status = loop_.host().status();
+  if (request.path == kConsoleState) {
+    return {.body = console_state(status, loop_.metrics(), loop_.view())};
+  }
+  if (request.path == "/metrics") {
+    return {.body = loop_.metrics().text(status, loop_.service().options().model_name),
+            .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+  }
+  return plain_reply(request, loop_.service(), options_.version, loop_.host().draining());
 }
 
 asio::awaitable<bool> Connection::administer(const HttpRequest& request, const Tenant& tenant,
@@ -224,6 +236,7 @@ asio::awaitable<bool> Connection::write(const HttpReply& reply, bool keep) {
   if (reply.retry_after_s > 0) {
     message.set(http::field::retry_after, std::to_string(reply.retry_after_s));
   }
+  for (const auto& [name, value] : reply.headers) message.set(name, value);
   message.keep_alive(keep);
   message.body() = reply.body;
   message.prepare_payload();

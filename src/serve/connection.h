@@ -46,6 +46,7 @@ class Connection {
   asio::awaitable<bool> exchange();
   asio::awaitable<bool> answer(const HttpRequest& request, const Tenant& tenant, bool keep,
                                bool streams);
+  HttpReply looked_up(const HttpRequest& request) const;
   asio::awaitable<bool> administer(const HttpRequest& request, const Tenant& tenant, bool keep);
   asio::awaitable<void> linger();
   HttpReply unread(boost::system::error_code code, const std::string& path);

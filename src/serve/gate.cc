@@ -1,6 +1,7 @@
 #include "serve/gate.h"
 
 #include "serve/admin.h"
+#include "serve/console.h"
 #include "serve/routes.h"
 
 namespace fathom {
@@ -8,8 +9,8 @@ namespace {
 
 // What a path asks for; nothing: no key.
 std::optional<KeyRole> needed_role(const std::string& path) {
-  if (path == "/health" || path == "/ready") return std::nullopt;
-  if (path == "/metrics") return KeyRole::kMetrics;
+  if (path == "/health" || path == "/ready" || is_console_file(path)) return std::nullopt;
+  if (path == "/metrics" || path == kConsoleState) return KeyRole::kMetrics;
   return is_admin(path) ? KeyRole::kAdmin : KeyRole::kUser;
 }
 

@@ -20,7 +20,7 @@ class Gate {
   bool open() const { return keys_.empty(); }
 
   // Either the tenant, or the refusal (401: no key or an unknown one, 403: it may not do that).
-  // For /health and /ready, which ask for no key, the tenant without a name.
+  // For /health, /ready and the console's files, which ask for no key, the tenant without a name.
   struct Entry {
     const Tenant* tenant = nullptr;
     HttpReply refusal;

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace fathom {
 
@@ -12,6 +14,7 @@ struct HttpRequest {
   std::string path;  // without the query
   std::string body;
   std::string key;  // Authorization: Bearer, else x-api-key; empty: none
+  std::string if_none_match;
 };
 
 struct HttpReply {
@@ -20,6 +23,7 @@ struct HttpReply {
   std::string content_type = "application/json";
   std::string allow;          // with 405
   int64_t retry_after_s = 0;  // 0: no such header
+  std::vector<std::pair<std::string, std::string>> headers = {};
 };
 
 }  // namespace fathom

@@ -40,6 +40,10 @@ class ServerMetrics {
   // The call is over; `reason` as in OpenAI's answers, "abort" or "error".
   void ended(const CallRecord& call, const std::string& reason, double now_s);
 
+  const std::map<std::string, int64_t>& refusals() const { return refused_; }  // by reason
+  const std::map<std::string, int64_t>& ends() const { return ended_; }        // by reason
+  const Histogram& first_token_s() const { return first_token_s_; }
+
   // The text of /metrics.
   std::string text(const EngineStatus& engine, const std::string& model_name) const;
 

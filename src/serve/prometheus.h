@@ -18,6 +18,7 @@ class Histogram {
 
   void observe(double value, int64_t n = 1);
   int64_t count() const { return count_; }
+  double sum() const { return sum_; }
 
  private:
   friend class PrometheusText;

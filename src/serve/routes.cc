@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "serve/chat_reply.h"
+#include "serve/console.h"
 #include "serve/messages_reply.h"
 #include "serve/token_calls.h"
 
@@ -68,6 +69,9 @@ HttpReply count(const PlainCall& call) { return tokens(call, count_tokens); }
 HttpReply encode(const PlainCall& call) { return tokens(call, tokenize); }
 HttpReply decode(const PlainCall& call) { return tokens(call, detokenize); }
 
+HttpReply console_file(const PlainCall& call) { return console_file_reply(call.request); }
+
+constexpr Route kConsoleFile = {"", "GET", console_file};
 constexpr auto kRoutes = std::to_array<Route>({
     {"/health", "GET", health},
     {"/ready", "GET", ready},
@@ -91,6 +95,7 @@ constexpr auto kRoutes = std::to_array<Route>({
     {"/tokenize", "POST", encode},
     {"/detokenize", "POST", decode},
     {"/metrics", "GET", nullptr, Place::kServer},
+    {kConsoleState, "GET", nullptr, Place::kServer},
     {"/admin/cache", "GET", nullptr, Place::kServer},
     {"/admin/cache/clear", "POST", nullptr, Place::kServer},
 });
@@ -99,7 +104,7 @@ const Route* find_route(const std::string& path) {
   for (const Route& route : kRoutes) {
     if (route.path == path) return &route;
   }
-  return nullptr;
+  return is_console_file(path) ? &kConsoleFile : nullptr;
 }
 
 std::string framed(const std::string& data) {

@@ -7,6 +7,7 @@
 //   POST /v1/messages, /v1/messages/count_tokens  POST /v1/responses
 //   POST /tokenize, /detokenize
 //   GET  /metrics (metrics.h)                     /admin/... (admin.h)
+//   GET  /console (console.h)
 //
 // A slow client (too many bytes unsent, or none taken for a while) and one that went away are
 // cancelled; nobody else is touched. Source: docs/design.md section 4.

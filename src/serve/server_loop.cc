@@ -1,6 +1,5 @@
 #include "serve/server_loop.h"
 
-#include "base/clock.h"
 #include "serve/connection.h"
 #include "serve/routes.h"
 #include "serve/tls.h"
@@ -150,6 +149,18 @@ asio::awaitable<std::optional<CacheReport>> ServerLoop::ask(CacheOrder order) {
   while (!asked.report) co_await asked.bell.async_wait(kAwait);
   asked_.erase(number);
   co_return std::move(asked.report);
+}
+
+ServerView ServerLoop::view() const {
+  const Mailbox& mailbox = engine_.mailbox();
+  return {.model = service_.options().model_name,
+          .version = options_.version,
+          .draining = mailbox.closed(),
+          .uptime_s = steady_seconds() - begun_s_,
+          .n_connections = static_cast<int64_t>(connections_.size()),
+          .n_live = mailbox.n_live(),
+          .n_outputs = mailbox.n_outputs(),
+          .limits = mailbox.limits()};
 }
 
 void ServerLoop::answered(const HttpRequest& request, int status, const std::string& more) {

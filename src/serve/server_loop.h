@@ -10,7 +10,9 @@
 #include <optional>
 #include <string>
 
+#include "base/clock.h"
 #include "serve/byte_stream.h"
+#include "serve/console.h"
 #include "serve/gate.h"
 #include "serve/metrics.h"
 #include "serve/server.h"
@@ -46,6 +48,7 @@ class ServerLoop {
   EngineHost& host() { return *host_; }
   Gate& gate() { return gate_; }
   ServerMetrics& metrics() { return metrics_; }
+  ServerView view() const;
   asio::ssl::context* tls() { return tls_ ? &*tls_ : nullptr; }
 
   uint64_t enter(Connection& connection);
@@ -85,6 +88,7 @@ class ServerLoop {
   const ServerOptions options_;
   Gate gate_;
   ServerMetrics metrics_;
+  const double begun_s_ = steady_seconds();
   std::optional<asio::ssl::context> tls_;
   std::map<RequestId, Waiting*> waiting_;
   std::map<uint64_t, Asked*> asked_;

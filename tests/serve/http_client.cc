@@ -98,6 +98,7 @@ std::optional<ClientReply> HttpClient::read_reply() {
   const size_t end = read_.find("\r\n\r\n");
   ClientReply reply = read_head(read_.substr(0, end + 2));
   read_.erase(0, end + 4);
+  if (reply.status == 304) return reply;  // never has a body
   if (reply.headers.count("transfer-encoding") == 0) {
     const size_t n = std::stoul(reply.headers.at("content-length"));
     while (read_.size() < n) {

@@ -1,0 +1,30 @@
+# Writes OUTPUT, a C++ source with the bytes of PATHS (cmake/FathomEmbed.cmake).
+set(types_html "text/html; charset=utf-8")
+set(types_css "text/css; charset=utf-8")
+set(types_js "text/javascript; charset=utf-8")
+set(types_svg "image/svg+xml")
+
+set(text "#include \"${HEADER}\"\n\nnamespace fathom {\nnamespace {\n\n")
+set(table "")
+set(n 0)
+foreach(path ${PATHS})
+  get_filename_component(name ${path} NAME)
+  get_filename_component(kind ${path} LAST_EXT)
+  string(SUBSTRING ${kind} 1 -1 kind)
+  if(NOT DEFINED types_${kind})
+    message(FATAL_ERROR "${path}: wanted a kind that cmake/embed.cmake knows, found ${kind}")
+  endif()
+  file(READ ${path} bytes HEX)
+  file(SHA256 ${path} digest)
+  string(SUBSTRING ${digest} 0 16 tag)
+  string(REGEX REPLACE "(................................)" "\\1\n" bytes "${bytes}")
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
+  string(APPEND text "constexpr unsigned char kBytes${n}[] = {\n${bytes}};\n\n")
+  string(APPEND table
+    "    {\"${name}\", \"${types_${kind}}\", \"\\\"${tag}\\\"\",\n"
+    "     {reinterpret_cast<const char*>(kBytes${n}), sizeof(kBytes${n})}},\n")
+  math(EXPR n "${n} + 1")
+endforeach()
+string(APPEND text "const EmbeddedFile kFiles[] = {\n${table}};\n\n}  // namespace\n\n"
+  "const std::span<const EmbeddedFile> kEmbeddedFiles = kFiles;\n\n}  // namespace fathom\n")
+file(WRITE ${OUTPUT} "${text}")
