@@ -33,8 +33,9 @@ run_tests() {
   if [ -n "$all" ]; then
     test_differential
     test_clients
-    test_sanitizer asan 'torch|gpu|differential|clients|long|slow|tidy'
-    test_sanitizer tsan 'torch|gpu|differential|clients|long|slow'
+    test_console
+    test_sanitizer asan 'torch|gpu|differential|clients|console|long|slow|tidy'
+    test_sanitizer tsan 'torch|gpu|differential|clients|console|long|slow'
     test_fuzz
     test_clang_tidy
     test_cuda
@@ -100,7 +101,7 @@ test_release() {
     report release 0 1 0
     return 0
   fi
-  run_ctest release release -LE "$(labelled 'torch|gpu|differential|clients|long')"
+  run_ctest release release -LE "$(labelled 'torch|gpu|differential|clients|console|long')"
 }
 
 # Comparisons with published packages, which the tests fetch for themselves or say why they cannot.
@@ -123,6 +124,13 @@ test_clients() {
   else
     run_ctest clients release -L "$(labelled 'clients')" -LE "$(labelled 'long')"
   fi
+}
+
+# The test says why it is skipped where there is no browser.
+test_console() {
+  begin
+  ensure_packages console || say "test: console: chromium cannot be installed"
+  run_ctest console release -L "$(labelled 'console')"
 }
 
 # test_sanitizer PRESET EXCLUDED-LABELS. What runs on both models runs on T12 alone: the same code

@@ -281,6 +281,13 @@ class State(ConsoleTest):
         self.page.value("document.getElementById('plots-title').scrollIntoView()")
         self.shot("plots")
 
+    def test_what_is_selected_stays_selected(self):
+        self.page.value("getSelection().selectAllChildren(document.getElementById('memory'))")
+        selected = self.page.value("getSelection().toString()")
+        self.page.value("new Promise((done) => setTimeout(done, 2500))")
+        self.assertEqual(self.page.value("getSelection().toString()"), selected)
+        self.assertIn("Blocks free", selected)
+
     def test_nothing_is_asked_once_the_page_is_left(self):
         self.page.press("c")
         self.page.wait("!document.getElementById('chat').hidden")

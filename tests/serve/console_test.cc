@@ -121,6 +121,7 @@ TEST(Console, TheStateIsWhatTheServerCounts) {
   EXPECT_GE(n("server", "connections"), 1);
   EXPECT_GT(state.at("uptime_s").as_double(), before.at("uptime_s").as_double());
   EXPECT_TRUE(state.at("ready").as_bool());
+  EXPECT_EQ(served.log().size(), 2U);  // the calls; a page that looks each second fills no log
 }
 
 // The files say nothing of the server; its state says when others are served.

@@ -18,6 +18,17 @@ export function makeSvg(tag, attributes = {}, ...children) {
   return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 }
 
+// Gives a node these children. Those that are as before stay, and with them what is selected in
+// them; a screen reader hears of the others alone.
+export function update(parent, children) {
+  children.forEach((child, i) => {
+    const old = parent.children[i];
+    if (!old) parent.append(child);
+    else if (!old.isEqualNode(child)) old.replaceWith(child);
+  });
+  while (parent.children.length > children.length) parent.lastElementChild.remove();
+}
+
 // Text that grows. Fenced blocks become <pre>; a line that may yet become a fence is held back.
 export class GrowingText {
   constructor(parent) {

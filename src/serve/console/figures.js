@@ -32,7 +32,7 @@ export const kPlots = [
     ],
   },
   {
-    title: "Sequences", unit: "",
+    title: "Sequences", unit: "", least: 4,
     series: [
       { name: "running",
         value: gauge(({ phases: p }) => p.replaying + p.prefilling + p.decoding) },

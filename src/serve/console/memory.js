@@ -1,6 +1,6 @@
 // Where every byte of state lives: one bar for all pools, and a table of exact figures.
 
-import { $, make } from "./dom.js";
+import { $, make, update } from "./dom.js";
 import { bytes, share, whole } from "./numbers.js";
 
 // Parts of the bar in order; `of` is the size of the pool that the part belongs to.
@@ -34,7 +34,7 @@ export function showMemory(state) {
     piece.style.flexGrow = `${all > 0 ? part.bytes / all : 0}`;
     return piece;
   });
-  $("memory-bar").replaceChildren(...bar);
+  update($("memory-bar"), bar);
   $("memory-bar").setAttribute(
     "aria-label", parts.map((part) => `${part.name}: ${bytes(part.bytes)}`).join("; "));
   const rows = parts.map((part) => make("tr", {},
@@ -45,5 +45,5 @@ export function showMemory(state) {
     make("td", {}, part.of > 0 ? share(part.bytes, part.of) : "")));
   const sum = make("tr", { class: "sum" }, make("th", { scope: "row" }, "All"), make("td"),
     make("td", { title: `${whole(all)} B` }, bytes(all)), make("td"));
-  $("memory").tBodies[0].replaceChildren(...rows, sum);
+  update($("memory").tBodies[0], [...rows, sum]);
 }

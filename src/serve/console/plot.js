@@ -1,6 +1,6 @@
 // A plot over the last five minutes: SVG with axes and units, and its exact figures in a table.
 
-import { make, makeSvg } from "./dom.js";
+import { make, makeSvg, update } from "./dom.js";
 import { short } from "./numbers.js";
 
 export const kSpanS = 300;
@@ -34,11 +34,13 @@ function valuesOf(series, samples) {
 }
 
 export class Plot {
-  constructor(parent, { title, unit, series, max = 0, dots = false }) {
+  // `max` is the upper end of the axis, `least` where it may end at the lowest.
+  constructor(parent, { title, unit, series, max = 0, least = 0, dots = false }) {
     this.title = title;
     this.unit = unit;
     this.series = series;
     this.max = max;
+    this.least = least;
     this.dots = dots;
     this.svg = makeSvg("svg", { viewBox: `0 0 ${kWidth} ${kHeight}`, role: "img" });
     this.body = make("tbody");
@@ -53,7 +55,7 @@ export class Plot {
     const endS = samples.at(-1).atS;
     const lines = this.series.map((series) => valuesOf(series, samples));
     const known = lines.flat().map((point) => point.value).filter((value) => value !== null);
-    const max = this.max || niceMax(Math.max(0, ...known));
+    const max = this.max || Math.max(this.least, niceMax(Math.max(0, ...known)));
     const x = (atS) => kLeft + kInnerX * (1 - (endS - atS) / kSpanS);
     const y = (value) => kTop + kInnerY * (1 - Math.min(value, max) / max);
     const drawn = lines.map((points, i) => this.drawn(points, i, x, y));
@@ -111,7 +113,7 @@ export class Plot {
       return make("tr", {}, make("th", { scope: "row" }, key, name),
         ...shown.map((text) => make("td", {}, text)));
     });
-    this.body.replaceChildren(...rows);
+    update(this.body, rows);
     const unit = this.unit === "" ? "" : ` in ${this.unit}`;
     this.svg.setAttribute(
       "aria-label", `${this.title}${unit}, last five minutes: ${texts.join("; ")}`);

@@ -1,7 +1,7 @@
 // The state page: asks the server once a second while it is looked at, and keeps five minutes.
 
 import { request } from "./api.js";
-import { $, make } from "./dom.js";
+import { $, make, update } from "./dom.js";
 import { kPlots } from "./figures.js";
 import { showMemory } from "./memory.js";
 import { notesOf } from "./notes.js";
@@ -54,8 +54,7 @@ function show(problem) {
   const state = samples.at(-1)?.state;
   const ageS = samples.length > 0 ? performance.now() / 1000 - samples.at(-1).atS : 0;
   const notes = notesOf(samples, problem, ageS);
-  $("notes").replaceChildren(
-    ...notes.map((note) => make("li", { class: note.level }, note.text)));
+  update($("notes"), notes.map((note) => make("li", { class: note.level }, note.text)));
   if (!state) return;
   showMemory(state);
   showTables(state);
@@ -73,6 +72,6 @@ function showTables(state) {
     const rows = kTables[i].rows(state).map(([name, value, title]) =>
       make("tr", {}, make("th", { scope: "row", title: title ?? false }, name),
         make("td", {}, value)));
-    body.replaceChildren(...rows);
+    update(body, rows);
   });
 }
