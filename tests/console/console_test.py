@@ -259,7 +259,9 @@ class State(ConsoleTest):
         self.assertEqual(sum(map(number, parts[:-1])), number(parts[-1]))
         held = state["blocks"]["total"] * state["blocks"]["bytes"]
         slots = state["windows"]["total"] * state["windows"]["bytes"]
-        self.assertEqual(number(parts[-1]), held + slots)  # at rest there is nothing else
+        kept = state["others"]["session_bytes"]
+        self.assertGreater(kept, 0)
+        self.assertEqual(number(parts[-1]), held + slots + kept)  # at rest there is nothing else
         self.assertEqual(self.page.value("document.querySelector('#notes').textContent"),
                          "Ready. Nothing wants attention.")
 
