@@ -34,7 +34,11 @@ uint64_t read_all(const uint8_t* p, int64_t bytes) {
     c = hn::Xor(c, load(2));
     e = hn::Xor(e, load(3));
   }
-  return hn::GetLane(hn::SumOfLanes(d, hn::Xor(hn::Xor(a, b), hn::Xor(c, e))));
+  alignas(64) uint64_t lanes[hn::MaxLanes(hn::ScalableTag<uint64_t>())];
+  hn::Store(hn::Xor(hn::Xor(a, b), hn::Xor(c, e)), d, lanes);
+  uint64_t all = 0;
+  for (const uint64_t lane : lanes) all ^= lane;
+  return all;
 }
 
 // steps x 12 vectors of fused multiply-adds; returns their number.
