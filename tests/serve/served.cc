@@ -6,30 +6,34 @@
 
 namespace fathom {
 
-constexpr int64_t kContext = 512;
-
 std::string long_call(bool stream) {
   return std::string(R"({"messages":[{"role":"user","content":"Count."}],"max_tokens":300,)") +
          R"("thinking":{"type":"disabled"},"temperature":2,"seed":1,"stream":)" +
          (stream ? "true}" : "false}");
 }
 
-Served::Served(ServerOptions options) {
+Served::Served(ServerOptions options, const ServedEngine& asked) {
   loaded_ = std::move(*load_model(std::string(FATHOM_SOURCE_DIR) + "/models/fathom-34m", {}));
   ops_ = std::move(*make_backend({.n_threads = 1}));
   runner_ = std::move(*Runner::make(*loaded_.model, *ops_,
-                                    {.context = kContext, .n_sequences = 3, .max_rows = 128}));
+                                    {.schedule = asked.schedule,
+                                     .context = asked.context,
+                                     .n_sequences = asked.n_sequences,
+                                     .n_blocks = asked.n_blocks,
+                                     .max_rows = 128}));
   executor_ = std::make_unique<ModelExecutor>(*runner_, loaded_.tokenizer->vocab_size());
   EngineOptions engine;
   tokens_ = std::make_unique<TokenTrie>(*loaded_.tokenizer);
   engine.tokens = tokens_.get();
-  engine.mailbox = {.max_live = 4, .max_live_of_tenant = 4, .max_outputs = 64};
+  engine.mailbox = {
+      .max_live = asked.max_live, .max_live_of_tenant = asked.max_live, .max_outputs = 64};
+  engine.sessions.max_bytes = asked.session_bytes;
   engine_ = std::make_unique<Engine>(*executor_, engine);
   service_ = std::make_unique<ChatService>(
       loaded_, *ChatTemplate::load(loaded_.path, loaded_.model->config().model_type),
       ServiceOptions{.model_name = "fathom-34m",
                      .fingerprint = "fp",
-                     .context = kContext,
+                     .context = asked.context,
                      .restore = RestoreGrade::kExact});
   options.log = [this](const std::string& line) {
     const std::lock_guard lock(mutex_);

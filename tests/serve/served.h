@@ -19,10 +19,19 @@ namespace fathom {
 // stop before.
 std::string long_call(bool stream = true);
 
+struct ServedEngine {
+  Schedule schedule = Schedule::kDeploy;
+  int64_t context = 512;
+  int64_t n_sequences = 3;
+  int64_t n_blocks = 0;  // 0: a context for each sequence
+  int64_t max_live = 4;
+  int64_t session_bytes = 0;
+};
+
 class Served {
  public:
-  // Listens on a free port; host, port and log of the options are set here.
-  explicit Served(ServerOptions options);
+  // Listens on a free port; the log of the options is set here.
+  explicit Served(ServerOptions options, const ServedEngine& asked = {});
   ~Served();
   Served(const Served&) = delete;
   Served& operator=(const Served&) = delete;
