@@ -47,7 +47,11 @@ void Engine::step(int64_t now_us) {
   const bool copied = executor_.memory().sync().has_value();
   if (std::exchange(copies_failed_, false) || !copied) drop_running();
   StepPlan plan = plan_step(view(now_us), scheduler_);
-  if (start_over_overtaken(plan, now_us)) plan = plan_step(view(now_us), scheduler_);
+  if (start_over_overtaken(plan, now_us)) {
+    // Who started over from a kept state had it written just now, behind the look above.
+    if (!executor_.memory().sync()) drop_running();
+    plan = plan_step(view(now_us), scheduler_);
+  }
   if (plan.items.empty()) return;
   ++counters_.n_steps;
   std::vector<EngineTask*> tasks;

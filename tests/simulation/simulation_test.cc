@@ -40,6 +40,9 @@ TEST(Simulation, EveryAnswerEqualsTheOneComputedAlone) {
   EXPECT_GT(all.n_states_expired, 500);
 }
 
+// The copy of a kept state failed for a task that started over between two steps.
+TEST(Simulation, SeedsThatOnceFailed) { EXPECT_EQ(simulate(25766).failure, ""); }
+
 TEST(Simulation, ASeedLivesTheSameLifeAgain) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     EXPECT_EQ(simulate(seed).trace, simulate(seed).trace) << seed;
