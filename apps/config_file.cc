@@ -104,7 +104,7 @@ Result<void> check(const std::string& file, const Setting& setting) {
   FATHOM_ASSIGN_OR_RETURN(const std::vector<std::string> words, words_for(file, setting));
   const std::vector<std::string> kept = setting.option->results();
   set_results(*setting.option, words);
-  const Result<void> sound =
+  Result<void> sound =
       tried(file, setting, [](const CLI::Option& option) { option.reduced_results(); });
   set_results(*setting.option, kept);
   return sound;

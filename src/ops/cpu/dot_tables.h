@@ -1,8 +1,7 @@
 #pragma once
 
 // Tables of decoded FP4 weights and a bound of FP8 scales, which all targets of dot_kernel.cc
-// share. Only that file includes this; nothing here has external linkage, which costs the compiler
-// freedom.
+// share. Only that file includes this.
 
 #include <algorithm>
 #include <array>
@@ -11,7 +10,6 @@
 #include "ops/cpu/dot.h"
 
 namespace fathom::cpu {
-namespace {
 
 // value(code) * scale as the upper half of a float, by its two bytes: the product of an E2M1 and an
 // E8M0 value has at most 2 significant bits, so the lower half is zero and nothing is rounded.
@@ -47,7 +45,7 @@ constexpr std::array<ScaledE2m1, 256> make_scaled_e2m1() {
   }
   return table;
 }
-alignas(64) constexpr std::array<ScaledE2m1, 256> kScaledE2m1 = make_scaled_e2m1();
+alignas(64) inline constexpr std::array<ScaledE2m1, 256> kScaledE2m1 = make_scaled_e2m1();
 
 // The same as whole floats.
 constexpr std::array<std::array<uint32_t, 16>, 256> make_float_e2m1() {
@@ -60,14 +58,15 @@ constexpr std::array<std::array<uint32_t, 16>, 256> make_float_e2m1() {
   }
   return table;
 }
-alignas(64) constexpr std::array<std::array<uint32_t, 16>, 256> kFloatE2m1 = make_float_e2m1();
+alignas(64) inline constexpr std::array<std::array<uint32_t, 16>, 256> kFloatE2m1 =
+    make_float_e2m1();
 
 // The largest FP8 scale whose product with 2^8 is a float: E4M3 codes read as binary16 values are
 // 2^8 too small.
-constexpr int kLargestScale = 254 - 8;
+inline constexpr int kLargestScale = 254 - 8;
 
 // The largest scale of the FP8 weights that a call uses; 0 for other formats.
-int largest_fp8_scale(const MatmulArgs& args) {
+inline int largest_fp8_scale(const MatmulArgs& args) {
   if (args.w->format != WeightFormat::kFp8Block32) return 0;
   uint8_t largest = 0;
   const int64_t n_blocks = (args.w->in() + 31) / 32;
@@ -78,5 +77,4 @@ int largest_fp8_scale(const MatmulArgs& args) {
   return largest;
 }
 
-}  // namespace
 }  // namespace fathom::cpu
