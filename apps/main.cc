@@ -38,6 +38,7 @@ std::vector<KnownVerb> add_verbs(CLI::App& program) {
     options->get_formatter()->column_width(34);
     verb->add_options(*options);
     fathom::FileOptions file(*options);
+    fathom::refuse_empty_values(*options);
     verbs.push_back({std::move(verb), options, std::move(file)});
   }
   return verbs;

@@ -1,3 +1,5 @@
+#include <arpa/inet.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
@@ -27,9 +29,18 @@ class ServeVerb final : public Verb {
   const char* help() const override { return "Serve a model over HTTP"; }
 
   void add_options(CLI::App& app) override {
-    app.add_option("--listen", listen_, "Address and port, 0 to 65535; 0: any free one")
+    app_ = &app;
+    app.add_option(
+           "--listen", listen_,
+           "Where to listen: an IP address (IPv6 in brackets) or localhost, and a port of 0 "
+           "to 65535; 0: any free one")
+        ->type_name("HOST:PORT")
         ->capture_default_str();
-    app.add_option("--name", name_, "Model name that clients use (default: the folder's)");
+    app.add_option("--name", name_, "Model name that clients use (default: the folder's)")
+        ->check([](const std::string& name) {
+          return one_line(name) == name ? std::string()
+                                        : "wanted a line of UTF-8, found " + shown_value(name);
+        });
     app.add_option("--sequences", sequences_, "Answers computed at once")
         ->check(whole_number(1, 4096))
         ->capture_default_str();
@@ -49,7 +60,8 @@ class ServeVerb final : public Verb {
         ->type_name("FILE");
     CLI::Option* new_key =
         app.add_option("--new-key", new_key_,
-                       "Print a key and its table for the file of --keys, and serve nothing")
+                       "Print a key on standard error and its table for the file of --keys on "
+                       "standard output, and serve nothing")
             ->type_name("NAME");
     app.add_option("--tls-cert", tls_cert_, "Serve HTTPS with this certificate chain, PEM")
         ->type_name("FILE");
@@ -66,7 +78,11 @@ class ServeVerb final : public Verb {
     app.get_option("--json")->needs(new_key);
   }
 
-  std::string misuse(const TypedOptions& /*typed*/) const override {
+  std::string misuse(const TypedOptions& typed) const override {
+    if (!new_key_.empty()) return misuse_of_new_key(typed);
+    if (tls_cert_.empty() != tls_key_.empty()) {
+      return "--tls-cert, --tls-key: wanted both or none, found one";
+    }
     ServerOptions options;
     const Result<void> read = read_address(&options);
     return read ? std::string() : read.error().message;
@@ -78,13 +94,27 @@ class ServeVerb final : public Verb {
   }
 
  private:
-  Result<void> print_key() const {
+  std::string misuse_of_new_key(const TypedOptions& typed) const {
+    for (const CLI::Option* option : app_->get_options()) {
+      const std::string name = option->get_name();
+      if (!typed.contains(option) || name == "--new-key" || name == "--json" ||
+          name == "--config") {
+        continue;
+      }
+      return name + ": wanted it without --new-key, which serves nothing, found both";
+    }
     const Result<NewKey> made = make_key(new_key_);
-    if (!made) return invalid("--new-key: " + made.error().message);
+    return made ? std::string() : "--new-key: " + made.error().message;
+  }
+
+  // The secret is shown apart from what is kept: `>> keys.toml` is the way to a file of keys.
+  Result<void> print_key() const {
+    FATHOM_ASSIGN_OR_RETURN(const NewKey made, make_key(new_key_));
     if (output_.json) {
-      print_json({{"key", made->key}, {"table", made->table}});
+      print_json({{"key", made.key}, {"table", made.table}});
     } else {
-      std::printf("%s\n\n%s", made->key.c_str(), made->table.c_str());
+      std::fprintf(stderr, "%s\n", made.key.c_str());
+      std::printf("%s", made.table.c_str());
     }
     return {};
   }
@@ -97,6 +127,10 @@ class ServeVerb final : public Verb {
     }
     const std::optional<std::string> secret = secret_of_environment(kKeyVariable);
     if (!secret) return ring;
+    if (secret->empty()) {
+      return invalid(std::string(kKeyVariable) +
+                     ": wanted a key or no such variable, found it set and empty");
+    }
     Result<Tenant> tenant = only_tenant(*secret);
     const Result<void> added = tenant ? ring.add(std::move(*tenant)) : tenant.error();
     if (!added) return invalid(std::string(kKeyVariable) + ": " + added.error().message);
@@ -107,9 +141,6 @@ class ServeVerb final : public Verb {
     ServerOptions options = {.end_at_signals = true, .version = FATHOM_VERSION};
     FATHOM_RETURN_IF_ERROR(read_address(&options));
     FATHOM_ASSIGN_OR_RETURN(options.keys, admitted());
-    if (tls_cert_.empty() != tls_key_.empty()) {
-      return invalid("--tls-cert, --tls-key: wanted both or none, found one");
-    }
     options.tls_certificate = tls_cert_;
     options.tls_key = tls_key_;
     FATHOM_ASSIGN_OR_RETURN(
@@ -137,8 +168,10 @@ class ServeVerb final : public Verb {
     if (server->unguarded()) {
       note("listens on " + options.host + " without keys: whoever reaches it may use it (--keys)");
     }
-    std::printf("fathom: %s at http%s://%s:%d\n", name.c_str(), tls_cert_.empty() ? "" : "s",
-                options.host.c_str(), server->port());
+    const bool brackets = options.host.find(':') != std::string::npos;
+    std::printf("fathom: %s at http%s://%s%s%s:%d\n", one_line(name).c_str(),
+                tls_cert_.empty() ? "" : "s", brackets ? "[" : "", options.host.c_str(),
+                brackets ? "]" : "", server->port());
     std::fflush(stdout);
     server->run();
     return {};
@@ -165,13 +198,26 @@ class ServeVerb final : public Verb {
     uint16_t number = 0;
     const auto [read, error] = std::from_chars(port.data(), end, number);
     if (port.empty() || error != std::errc() || read != end) {
-      return invalid("--listen: wanted HOST:PORT with a port of 0 to 65535, found " + listen_);
+      return invalid("--listen: wanted HOST:PORT with a port of 0 to 65535, found " +
+                     shown_value(listen_));
     }
     options->port = number;
-    options->host = listen_.substr(0, colon);
+    FATHOM_ASSIGN_OR_RETURN(options->host, address_of(listen_.substr(0, colon)));
     return {};
   }
 
+  // localhost is the loopback address that every machine has.
+  static Result<std::string> address_of(const std::string& host) {
+    if (host == "localhost") return std::string("127.0.0.1");
+    const bool brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
+    const std::string address = brackets ? host.substr(1, host.size() - 2) : host;
+    in6_addr bytes = {};
+    if (::inet_pton(brackets ? AF_INET6 : AF_INET, address.c_str(), &bytes) == 1) return address;
+    return invalid("--listen: wanted an IP address, IPv6 in brackets, or localhost, found " +
+                   (host.empty() ? "nothing" : shown_value(host)));
+  }
+
+  const CLI::App* app_ = nullptr;
   ModelFlags flags_;
   OutputFlags output_;
   std::string listen_ = "127.0.0.1:8000";

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <set>
 
 #include "apps/numbers.h"
 
@@ -61,6 +62,16 @@ std::string usage_message(const CLI::ParseError& error, CLI::App& program,
     if (text.starts_with(option->get_name() + ":")) return in_own_words(error, *option, words);
   }
   return text;
+}
+
+void refuse_empty_values(CLI::App& verb) {
+  static const std::set<std::string> texts = {"--prompt", "--system", "--regex"};
+  for (CLI::Option* option : verb.get_options()) {
+    if (option->get_items_expected_max() == 0 || texts.contains(option->get_name())) continue;
+    option->check([](const std::string& value) {
+      return value.empty() ? std::string("wanted a value, found an empty one") : std::string();
+    });
+  }
 }
 
 std::string repeated_word(const std::vector<std::string>& words) {

@@ -19,6 +19,10 @@ namespace fathom {
 std::string usage_message(const CLI::ParseError& error, CLI::App& program,
                           const std::vector<std::string>& words);
 
+// Makes an empty value of an option wrong usage, except where the value is a text: "" must not
+// stand for an option that was not given.
+void refuse_empty_values(CLI::App& verb);
+
 // The first word that stands in a list twice; empty: none does.
 std::string repeated_word(const std::vector<std::string>& words);
 

@@ -62,11 +62,11 @@ TEST(Sha256, DigestsAreEqualWhereEveryByteIs) {
   }
 }
 
-TEST(Flags, ASecretIsSetAndNotEmpty) {
+TEST(Flags, AnEmptySecretIsNotAnAbsentOne) {
   ASSERT_EQ(::setenv("FATHOM_TEST_SECRET", "s", 1), 0);
   EXPECT_EQ(secret_of_environment("FATHOM_TEST_SECRET"), "s");
   ASSERT_EQ(::setenv("FATHOM_TEST_SECRET", "", 1), 0);
-  EXPECT_FALSE(secret_of_environment("FATHOM_TEST_SECRET"));
+  EXPECT_EQ(secret_of_environment("FATHOM_TEST_SECRET"), "");
   ASSERT_EQ(::unsetenv("FATHOM_TEST_SECRET"), 0);
   EXPECT_FALSE(secret_of_environment("FATHOM_TEST_SECRET"));
 }

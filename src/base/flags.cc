@@ -6,8 +6,7 @@ namespace fathom {
 
 std::optional<std::string> secret_of_environment(const char* name) {
   const char* value = std::getenv(name);
-  if (value == nullptr || *value == '\0') return std::nullopt;
-  return value;
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
 }  // namespace fathom

@@ -7,7 +7,8 @@
 
 namespace fathom {
 
-// Nothing where the variable is absent or empty.
+// Nothing where the variable is absent. Empty where it is set and empty: that is no secret, and the
+// caller refuses it.
 std::optional<std::string> secret_of_environment(const char* name);
 
 }  // namespace fathom

@@ -16,7 +16,7 @@ namespace {
 TEST(ServeVerb, SaysWhereItListensAndEndsAtCtrlC) {
   bool stopped = false;
   const Outcome outcome = run_in_terminal(
-      {"serve", "--listen", "127.0.0.1:0", "--sequences", "2", "--context", "256", "--quiet"},
+      {"serve", "--listen", "localhost:0", "--sequences", "2", "--context", "256", "--quiet"},
       [&](const std::string& shown) -> std::string {
         if (stopped || shown.find("fathom-34m at http://127.0.0.1:") == std::string::npos)
           return "";
@@ -35,10 +35,14 @@ TEST(ServeVerb, RefusesAnAddressThatIsNone) {
   EXPECT_EQ(no_port.err, wanted + "127.0.0.1; see fathom serve --help\n");
   const Outcome high_port = run_program({.args = {"serve", "--listen", "127.0.0.1:65536"}});
   EXPECT_EQ(high_port.err, wanted + "127.0.0.1:65536; see fathom serve --help\n");
-  const Outcome no_host =
-      run_program({.args = {"serve", "--listen", "nowhere:0", "--context", "256", "--quiet"}});
-  EXPECT_EQ(no_host.status, 1);
-  EXPECT_EQ(no_host.err, "fathom: listen: wanted an IP address, found nowhere\n");
+  for (const char* host : {"nowhere", "::1", "[127.0.0.1]", "256.1.1.1", "[]"}) {
+    const Outcome no_host = run_program({.args = {"serve", "--listen", std::string(host) + ":0"}});
+    EXPECT_EQ(no_host.status, 2);
+    EXPECT_EQ(
+        no_host.err,
+        "fathom: usage: --listen: wanted an IP address, IPv6 in brackets, or localhost, found " +
+            std::string(host) + "; see fathom serve --help\n");
+  }
 }
 
 TEST(ServeVerb, WarnsWhereAnybodyMayUseIt) {
@@ -57,13 +61,21 @@ TEST(ServeVerb, WarnsWhereAnybodyMayUseIt) {
 TEST(ServeVerb, MakesAKey) {
   const Outcome made = run_program({.args = {"serve", "--new-key", "alice"}});
   EXPECT_EQ(made.status, 0) << made.err;
-  EXPECT_EQ(made.out.substr(0, 10), "sk-fathom-");
-  EXPECT_NE(made.out.find("\n\n[[key]]\nname = \"alice\"\nsha256 = \""), std::string::npos);
+  EXPECT_TRUE(made.err.starts_with("sk-fathom-")) << made.err;
+  EXPECT_EQ(std::count(made.err.begin(), made.err.end(), '\n'), 1);
+  EXPECT_TRUE(made.out.starts_with("[[key]]\nname = \"alice\"\nsha256 = \"")) << made.out;
+  EXPECT_EQ(made.out.find("sk-fathom-"), std::string::npos);
   const Outcome refused = run_program({.args = {"serve", "--new-key", "a b"}});
-  EXPECT_EQ(refused.status, 1);
-  EXPECT_EQ(refused.err,
-            "fathom: --new-key: name: wanted 1 to 64 letters, digits, '.', '_' or '-', found "
-            "\"a b\"\n");
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_EQ(
+      refused.err,
+      "fathom: usage: --new-key: name: wanted 1 to 64 letters, digits, '.', '_' or '-', found "
+      "\"a b\"; see fathom serve --help\n");
+  const Outcome served = run_program({.args = {"serve", "--new-key", "a", "--listen", "[::1]:0"}});
+  EXPECT_EQ(served.status, 2);
+  EXPECT_EQ(served.err,
+            "fathom: usage: --listen: wanted it without --new-key, which serves nothing, found "
+            "both; see fathom serve --help\n");
 }
 
 class ServeVerbFiles : public FolderTest {
@@ -84,15 +96,34 @@ TEST_F(ServeVerbFiles, RefusesKeysAndCertificatesThatAreNone) {
   std::ofstream(keys) << "[[key]]\nname = \"a\"\n";
   EXPECT_EQ(error_of({"--keys", keys}),
             "fathom: " + keys + ": line 1: sha256: wanted it, found none\n");
-  EXPECT_EQ(error_of({"--tls-cert", keys}),
-            "fathom: --tls-cert, --tls-key: wanted both or none, found one\n");
+  for (const char* alone : {"--tls-cert", "--tls-key"}) {
+    const Outcome outcome = run_program({.args = {"serve", alone, keys}});
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_EQ(outcome.err,
+              "fathom: usage: --tls-cert, --tls-key: wanted both or none, found one; see fathom "
+              "serve --help\n");
+  }
   const std::string bad = error_of({"--tls-cert", keys, "--tls-key", keys});
   EXPECT_NE(bad.find("fathom: tls: " + keys + ": wanted certificates in PEM, found: "),
             std::string::npos);
   EXPECT_EQ(std::count(bad.begin(), bad.end(), '\n'), 1);
   ASSERT_EQ(::setenv("FATHOM_API_KEY", "short", 1), 0);
   EXPECT_EQ(error_of({}), "fathom: FATHOM_API_KEY: wanted a key of at least 16 bytes, found 5\n");
+  ASSERT_EQ(::setenv("FATHOM_API_KEY", "", 1), 0);
+  EXPECT_EQ(error_of({}),
+            "fathom: FATHOM_API_KEY: wanted a key or no such variable, found it set and empty\n");
   ASSERT_EQ(::unsetenv("FATHOM_API_KEY"), 0);
+}
+
+TEST_F(ServeVerbFiles, WhatANewKeyPrintsIsAFileOfKeys) {
+  std::filesystem::create_directories(folder_);
+  const std::string keys = folder() + "/keys.toml";
+  for (const char* name : {"alice", "bob"}) {
+    const Outcome made = run_program({.args = {"serve", "--new-key", name}});
+    std::ofstream(keys, std::ios::app) << made.out;
+  }
+  // What comes after the keys are read is what fails.
+  EXPECT_EQ(error_of({"--keys", keys, "-m", "/no/such"}).find("keys.toml"), std::string::npos);
 }
 
 }  // namespace
