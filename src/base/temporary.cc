@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 namespace fathom {
@@ -65,6 +66,40 @@ std::string behind_links(const std::string& named) {
     path = path.parent_path() / fs::read_symlink(path, failure);
   }
   return path.string();
+}
+
+// The file that a name leads to; 0: none.
+uint64_t file_number(const std::string& path) {
+  struct stat status = {};
+  return ::stat(path.c_str(), &status) == 0 ? static_cast<uint64_t>(status.st_ino) : 0;
+}
+
+struct Published {
+  uint64_t number = 0;
+  std::string path;
+  bool is_there() const { return number != 0 && file_number(path) == number; }
+};
+
+// Lines of a file's number and its name. A rename keeps the number, so that only what the dead
+// process wrote is taken for its own.
+std::vector<Published> read_announced(const std::string& folder, const std::string& marker) {
+  std::ifstream lines(marker);
+  std::vector<Published> files;
+  uint64_t number = 0;
+  std::string name;
+  while (lines >> number && lines.get() == ' ' && std::getline(lines, name)) {
+    files.push_back({number, (fs::path(folder) / name).string()});
+  }
+  return files;
+}
+
+// All of them are there, or none.
+void remove_unfinished(const std::string& folder, const std::string& marker) {
+  const std::vector<Published> files = read_announced(folder, marker);
+  if (files.empty() || files.back().is_there()) return;
+  for (const Published& file : files) {
+    if (file.is_there()) ::unlink(file.path.c_str());
+  }
 }
 
 }  // namespace
@@ -137,11 +172,31 @@ Result<FolderLock> FolderLock::take(const std::string& folder) {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
     if (!file.is_open()) return file_error(path, "create");
-    if (try_lock(file) == Lock::kHeldByAnother) break;
+    const Lock lock = try_lock(file);
+    if (lock == Lock::kHeldByAnother) break;
     // The last holder removed the file that was opened here: the next one counts.
-    if (still_named(file, path)) return FolderLock(std::move(file), path);
+    if (!still_named(file, path)) continue;
+    if (lock == Lock::kTaken) {
+      remove_unfinished(folder, path);
+      if (::ftruncate(file.get(), 0) != 0) return file_error(path, "write");
+    }
+    return FolderLock(std::move(file), path);
   }
   return exhausted(folder + ": wanted to write there alone, found another process writing");
+}
+
+Result<void> FolderLock::announce(const std::vector<Announced>& files) const {
+  std::string text;
+  for (const Announced& announced : files) {
+    FATHOM_CHECK(announced.name.find('\n') == std::string::npos);
+    text += std::to_string(file_number(announced.file->name())) + " " + announced.name + "\n";
+  }
+  const auto size = static_cast<ssize_t>(text.size());
+  const bool written = ::ftruncate(file_.get(), 0) == 0 &&
+                       ::pwrite(file_.get(), text.data(), text.size(), 0) == size &&
+                       ::fsync(file_.get()) == 0;
+  if (!written) return file_error(path_, "write");
+  return {};
 }
 
 FolderLock::FolderLock(FileDescriptor file, std::string path)

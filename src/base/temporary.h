@@ -5,6 +5,7 @@
 // ends, so that what a dead writer left is known as such.
 
 #include <string>
+#include <vector>
 
 #include "base/descriptor.h"
 #include "base/result.h"
@@ -42,11 +43,19 @@ class TemporaryFile {
 void remove_abandoned(const std::string& folder, const std::string& prefix = "");
 
 // The right to write into a folder, held by one process at a time. Movable. While it is held the
-// folder has a file .fathom-writer.
+// folder has a file .fathom-writer, which also tells what a holder that died had announced.
 class FolderLock {
  public:
   // kExhausted where another process has it.
   static Result<FolderLock> take(const std::string& folder);
+
+  struct Announced {
+    const TemporaryFile* file = nullptr;
+    std::string name;  // in the folder
+  };
+  // Notes on the disk that these files are about to be published, in this order. Where this process
+  // dies before the last one is, the next take() removes those that were.
+  Result<void> announce(const std::vector<Announced>& files) const;
 
   FolderLock(FolderLock&& other) noexcept = default;
   FolderLock& operator=(FolderLock&& other) noexcept;

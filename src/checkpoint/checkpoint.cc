@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <climits>
 #include <cstring>
 #include <filesystem>
 #include <set>
@@ -24,7 +25,7 @@ bool by_name(const StoredTensor& a, const StoredTensor& b) { return a.name < b.n
 
 // A file named by the index stands beside it: no path leads elsewhere.
 bool is_plain_name(std::string_view name) {
-  return !name.empty() && name != "." && name != ".." &&
+  return !name.empty() && name.size() <= NAME_MAX && name != "." && name != ".." &&
          name.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos;
 }
 

@@ -191,6 +191,8 @@ TEST_F(CheckpointFiles, AnIndexThatDisagreesIsRefused) {
   EXPECT_NE(open_error().find("tensor z"), std::string::npos);
   write(index, R"({"weight_map": {"x": "../a.safetensors"}})");
   EXPECT_NE(open_error().find("wanted a file name"), std::string::npos);
+  write(index, "{\"weight_map\": {\"x\": \"" + std::string(100'000, 'a') + "\"}}");
+  EXPECT_LT(open_error().size(), 1000u);
   write(index, R"({"weight_map": {"x": "missing.safetensors"}})");
   EXPECT_NE(open_error().find("missing.safetensors"), std::string::npos);
   write(index, R"({"weight_map": 5})");

@@ -178,6 +178,13 @@ struct CheckpointWriter::State {
     return bytes;
   }
 
+  Result<void> announce() const {
+    std::vector<FolderLock::Announced> files;
+    for (const Shard& shard : shards) files.push_back({&shard.file, shard.name});
+    for (const Other& other : others) files.push_back({&other.file, other.name});
+    return lock->announce(files);
+  }
+
   Result<void> publish(TemporaryFile& file, const std::string& name) {
     FATHOM_RETURN_IF_ERROR(file.publish());
     published.push_back(path_of(name));
@@ -297,6 +304,7 @@ Result<void> CheckpointWriter::finish() {
   FATHOM_RETURN_IF_ERROR(add_file(kIndex, state_->index_json()));
   for (const State::Shard& shard : state_->shards) FATHOM_RETURN_IF_ERROR(shard.file.sync());
   for (const State::Other& other : state_->others) FATHOM_RETURN_IF_ERROR(other.file.sync());
+  FATHOM_RETURN_IF_ERROR(state_->announce());
   for (State::Shard& shard : state_->shards) {
     FATHOM_RETURN_IF_ERROR(state_->publish(shard.file, shard.name));
   }

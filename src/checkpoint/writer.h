@@ -11,8 +11,8 @@
 // Shards are model-00001-of-000NN.safetensors beside model.safetensors.index.json. Until finish()
 // has synced and renamed them they are temporary files (base/temporary.h); a writer that is dropped
 // before, or whose finish() fails, takes them away again, and one that begins takes away what a
-// dead process left. Each shard's data starts on a multiple of 64 bytes and is ordered so that
-// every tensor is aligned for its dtype.
+// dead process left, also one that died between two renames. Each shard's data starts on a multiple
+// of 64 bytes and is ordered so that every tensor is aligned for its dtype.
 
 #include <cstdint>
 #include <memory>

@@ -4,6 +4,8 @@
 #include "checkpoint/writer.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -198,6 +200,55 @@ TEST_F(CheckpointWriterTest, WhatADeadWriterLeftIsRemoved) {
   }
   write_all(folder(), 1 << 20);
   EXPECT_EQ(n_files(folder_), 2);
+}
+
+// A folder in the way of a file behind the shards holds the moment; the process ends in it.
+TEST_F(CheckpointWriterTest, AWriterThatDiedBetweenTwoRenamesIsFollowedByAnother) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto writer = CheckpointWriter::create(folder(), tensors(), 2000).value();
+    for (const ExpectedTensor& tensor : writer.tensors()) {
+      const std::vector<std::byte> bytes(static_cast<size_t>(tensor.bytes()));
+      FATHOM_CHECK(writer.write(tensor.name, bytes));
+    }
+    FATHOM_CHECK(writer.add_file("z.json", "{}"));
+    fs::create_directories(folder_ / "z.json" / "x");
+    const bool finished = bool(writer.finish());
+    FATHOM_CHECK(!finished);
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  ASSERT_EQ(status, 0);
+  ASSERT_TRUE(fs::exists(folder_ / ".fathom-writer"));
+  EXPECT_TRUE(
+      std::any_of(fs::directory_iterator(folder_), fs::directory_iterator(),
+                  [](const auto& file) { return file.path().extension() == ".safetensors"; }));
+  fs::remove_all(folder_ / "z.json");
+  std::ofstream(folder_ / "mine.txt") << "x";
+  write_all(folder(), 1 << 20);
+  EXPECT_EQ(n_files(folder_), 3);  // shard, index, and what was not the writer's
+}
+
+// It has all that it announced: nothing is removed, although the marker stayed.
+TEST_F(CheckpointWriterTest, AWriterThatDiedBehindTheLastRenameLeavesAWholeModel) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto writer = CheckpointWriter::create(folder(), tensors(), 2000).value();
+    for (const ExpectedTensor& tensor : writer.tensors()) {
+      const std::vector<std::byte> bytes(static_cast<size_t>(tensor.bytes()));
+      FATHOM_CHECK(writer.write(tensor.name, bytes));
+    }
+    FATHOM_CHECK(writer.finish());
+    ::_exit(0);
+  }
+  ::waitpid(child, nullptr, 0);
+  ASSERT_TRUE(fs::exists(folder_ / ".fathom-writer"));
+  const auto second = CheckpointWriter::create(folder(), tensors(), 2000);
+  ASSERT_FALSE(second);
+  EXPECT_NE(second.error().message.find("wanted a folder without *.safetensors"),
+            std::string::npos);
+  EXPECT_TRUE(Checkpoint::open(folder()));
 }
 
 TEST_F(CheckpointWriterTest, WrongUseIsRefusedByName) {
