@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "apps/common.h"
+#include "apps/numbers.h"
 #include "apps/verb.h"
 #include "train/corpus/data_cli.h"
 
@@ -32,9 +33,10 @@ constexpr const char* kFooter =
     "  export --out DIR --model DIR           the run's model in the released format\n"
     "  parity [--model DIR] [--text DIR]      the engine beside the trainer's definition\n"
     "  speed --recipe FILE.toml --data DIR --out DIR\n"
-    "`fathom train JOB --help` says which of --json, --quiet, --progress, --threads N and --cpu a "
-    "job\n"
-    "takes.";
+    "Beside these, run and resume take --json, --quiet, --progress, --threads N and --cpu; eval "
+    "and\n"
+    "export --json, --quiet, --threads N and --cpu; parity --json, --quiet and --threads N; speed\n"
+    "--quiet, --threads N and --cpu; data and tokenizer none of them.";
 
 constexpr const char* kTrainerJobs[] = {"run",    "resume", "eval",     "export",
                                         "parity", "speed",  "selfcheck"};
@@ -69,7 +71,12 @@ class TrainVerb final : public Verb {
     const std::vector<std::string> words = app_->remaining();
     const std::string job = words.empty() ? "nothing" : words.front();
     const bool known = job == "data" || job == "tokenizer" || is_trainer_job(job);
-    return known ? "" : "train: wanted a job, found " + job;
+    if (known) return {};
+    std::string jobs = "data, tokenizer";
+    for (const std::string name : kTrainerJobs) {
+      if (name != "selfcheck") jobs += ", " + name;  // of the trainer's own tests
+    }
+    return "train: wanted a job, one of " + jobs + ", found " + shown_value(job);
   }
 
   int run() override {

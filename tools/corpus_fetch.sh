@@ -3,6 +3,10 @@
 # Fetches the distribution packages that a recipe names (apt-get download), unpacks them below
 # DIR/pkg and writes DIR/packages.tsv: package, version, SHA-256 and size of the .deb.
 set -eu
+if [ $# -ne 2 ] || [ "$1" = --help ]; then
+  echo 'usage: tools/corpus_fetch.sh RECIPE DIR' >&2
+  exit 2
+fi
 recipe=$(realpath "$1")
 mkdir -p "$2/deb" "$2/pkg"
 cd "$2"

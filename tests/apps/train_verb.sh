@@ -29,7 +29,7 @@ grep -q '^fathom: usage: train: ' "$work/err" || fail "no job: $(cat "$work/err"
 
 grep -q 'see fathom train --help$' "$work/err" || fail "no job: $(cat "$work/err")"
 expect 2 "$program" train frob
-grep -q '^fathom: usage: train: wanted a job, found frob; see fathom train --help$' "$work/err" ||
+grep -q '^fathom: usage: train: wanted a job, one of data, .*, found frob; see ' "$work/err" ||
   fail "unknown job: $(cat "$work/err")"
 
 expect 0 "$program" train resume --help
@@ -84,6 +84,15 @@ expect 1 "$program" train data corpus --recipe "$work/recipe" --dir "$work/none"
 grep -q "run tools/corpus_fetch.sh $work/recipe $work/none$" "$work/err" ||
   fail "corpus: $(cat "$work/err")"
 
+# Jobs before the ones that they need: which to run.
+expect 1 "$program" train tokenizer --recipe "$work/recipe" --dir "$work/none"
+grep -q 'what `fathom train data corpus` writes, found none; run it' "$work/err" ||
+  fail "tokenizer: $(cat "$work/err")"
+expect 1 "$program" train data shards --recipe "$work/recipe" --dir "$work/none" --out "$work/out.d"
+grep -q 'what `fathom train tokenizer` writes, found none; run it' "$work/err" ||
+  fail "shards: $(cat "$work/err")"
+[ ! -e "$work/out.d" ] || fail "shards: left a folder"
+
 # A vocabulary from a small text, through the verb.
 mkdir -p "$work/dir/text"
 awk 'BEGIN {
@@ -96,4 +105,9 @@ printf 'a doc train MIT 0 package *\n' >"$work/recipe"
 expect 0 "$program" train tokenizer --recipe "$work/recipe" --dir "$work/dir" --vocab 300
 grep -q '"vocab": 300' "$work/out" || fail "tokenizer: $(cat "$work/out")"
 [ -s "$work/dir/tokenizer.json" ] || fail "tokenizer: wrote no tokenizer.json"
+# A job that fails takes away what it wrote: code alone has no prose for the recall rows.
+printf 'a code train MIT 0 package *\n' >"$work/code"
+expect 1 "$program" train data shards --recipe "$work/code" --dir "$work/dir" --out "$work/out.d"
+grep -q 'prose of the recipe: wanted text' "$work/err" || fail "shards: $(cat "$work/err")"
+[ ! -e "$work/out.d" ] || fail "shards: left $(ls "$work/out.d")"
 expect 0 "$program" tokenize --help

@@ -16,6 +16,8 @@
 namespace fathom::train {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr int kRecallLengths[] = {512, 1024, 2048};
 constexpr int64_t kFillerBytes = 12'000'000;
 constexpr size_t kMaxDefinitions = 6'000;
@@ -30,8 +32,17 @@ class Builder {
   Builder(const std::vector<SourceSpec>& recipe, const ShardOptions& options, Tokenizer tokenizer)
       : recipe_(recipe), options_(options), tokenizer_(std::move(tokenizer)) {}
 
+  // All of it, or nothing that was not there before.
   Result<std::string> run() {
-    std::filesystem::create_directories(options_.out_dir + "/held");
+    Result<std::string> index = write_all();
+    if (!index) remove_written();
+    return index;
+  }
+
+ private:
+  Result<std::string> write_all() {
+    is_new_ = fs::create_directories(options_.out_dir);
+    has_new_held_ = fs::create_directories(options_.out_dir + "/held");
     FATHOM_RETURN_IF_ERROR(held_out());
     FATHOM_RETURN_IF_ERROR(texts(TextKind::kDoc, "doc", options_.doc_bytes));
     FATHOM_RETURN_IF_ERROR(texts(TextKind::kCode, "code", options_.code_bytes));
@@ -39,15 +50,21 @@ class Builder {
     FATHOM_RETURN_IF_ERROR(dialogues());
     FATHOM_RETURN_IF_ERROR(engram());
     const std::string index = index_json(tokenizer_.vocab_size(), done_);
-    FATHOM_RETURN_IF_ERROR(write_file_atomic(options_.out_dir + "/index.json", index));
+    FATHOM_RETURN_IF_ERROR(write("index.json", index));
     return index;
   }
 
- private:
-  Result<std::vector<std::string>> read_texts(const std::string& source) const {
-    FATHOM_ASSIGN_OR_RETURN(const std::string joined,
-                            read_file(options_.corpus_dir + "/text/" + source + ".txt"));
-    return split_documents(joined);
+  Result<void> write(const std::string& name, std::string_view bytes) {
+    const std::string path = options_.out_dir + "/" + name;
+    written_.push_back(path);
+    return write_file_atomic(path, bytes);
+  }
+
+  void remove_written() const {
+    std::error_code failure;
+    for (const std::string& path : written_) fs::remove(path, failure);
+    if (has_new_held_) fs::remove(options_.out_dir + "/held", failure);
+    if (is_new_) fs::remove(options_.out_dir, failure);
   }
 
   // Writes a shard; its tokens are kept for the index's sizes only.
@@ -55,6 +72,9 @@ class Builder {
     const auto n_tokens = static_cast<double>(std::max<size_t>(1, shard.ids.size()));
     std::fprintf(stderr, "%s: %zu tokens, %.3f bytes a token\n", shard.name.c_str(),
                  shard.ids.size(), static_cast<double>(shard.bytes) / n_tokens);
+    for (const char* end : {".u16", ".w8"}) {
+      written_.push_back(options_.out_dir + "/" + shard.name + end);
+    }
     FATHOM_RETURN_IF_ERROR(write_shard(options_.out_dir, shard));
     done_.push_back(std::move(shard));
     return {};
@@ -64,7 +84,8 @@ class Builder {
     std::map<std::string, std::vector<std::string>> sets;
     for (const SourceSpec& spec : recipe_) {
       if (spec.split != Split::kHeldOut) continue;
-      FATHOM_ASSIGN_OR_RETURN(const std::vector<std::string> texts, read_texts(spec.name));
+      FATHOM_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
+                              read_documents(options_.corpus_dir, spec.name));
       std::vector<std::string>& set = sets[held_out_set(spec)];
       set.insert(set.end(), texts.begin(), texts.end());
       kinds_[held_out_set(spec)] = spec.kind == TextKind::kDoc ? "doc" : "code";
@@ -72,8 +93,7 @@ class Builder {
     for (const auto& [name, texts] : sets) {
       const std::vector<std::string> taken =
           take_documents(tokenizer_, texts, options_.held_out_tokens);
-      FATHOM_RETURN_IF_ERROR(write_file_atomic(options_.out_dir + "/held/" + name + ".txt.gz",
-                                               gzipped(join_documents(taken))));
+      FATHOM_RETURN_IF_ERROR(write("held/" + name + ".txt.gz", gzipped(join_documents(taken))));
       Shard shard{"held_" + name, kinds_[name], Split::kHeldOut, 0, 0, {}, {}};
       append_documents(tokenizer_, taken, shard);
       FATHOM_RETURN_IF_ERROR(finish(std::move(shard)));
@@ -88,7 +108,8 @@ class Builder {
     std::vector<std::string> kept;
     for (const SourceSpec& spec : recipe_) {
       if (spec.split != Split::kTrain || spec.kind != kind) continue;
-      FATHOM_ASSIGN_OR_RETURN(const std::vector<std::string> texts, read_texts(spec.name));
+      FATHOM_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
+                              read_documents(options_.corpus_dir, spec.name));
       for (const std::string& text : texts) {
         all += static_cast<int64_t>(text.size());
         kept.push_back(text);
@@ -153,12 +174,11 @@ class Builder {
     shard.weights.insert(shard.weights.end(), row.weights.begin(), row.weights.end());
   }
 
-  Result<void> engram() const {
+  Result<void> engram() {
     const EngramMap map = build_engram_map(tokenizer_);
     std::fprintf(stderr, "engram map: %d keys\n", map.n_keys);
-    return write_file_atomic(options_.out_dir + "/engram_map.i32",
-                             {reinterpret_cast<const char*>(map.compressed.data()),
-                              map.compressed.size() * sizeof(int32_t)});
+    return write("engram_map.i32", {reinterpret_cast<const char*>(map.compressed.data()),
+                                    map.compressed.size() * sizeof(int32_t)});
   }
 
   const std::vector<SourceSpec>& recipe_;
@@ -167,14 +187,21 @@ class Builder {
   std::vector<std::string> docs_;
   std::map<std::string, std::string> kinds_;
   std::vector<Shard> done_;
+  std::vector<std::string> written_;
+  bool is_new_ = false;
+  bool has_new_held_ = false;
 };
 
 }  // namespace
 
 Result<std::string> build_shards(const std::vector<SourceSpec>& recipe,
                                  const ShardOptions& options) {
-  FATHOM_ASSIGN_OR_RETURN(Tokenizer tokenizer,
-                          Tokenizer::load(options.corpus_dir + "/tokenizer.json"));
+  const std::string path = options.corpus_dir + "/tokenizer.json";
+  if (!fs::exists(path)) {
+    return not_found(path + ": wanted what `fathom train tokenizer` writes, found none; run it " +
+                     "with --dir " + options.corpus_dir);
+  }
+  FATHOM_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::load(path));
   return Builder(recipe, options, std::move(tokenizer)).run();
 }
 

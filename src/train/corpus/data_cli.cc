@@ -67,10 +67,9 @@ Result<void> for_each_sampled(const std::vector<SourceSpec>& recipe, const std::
                               Body body) {
   for (const SourceSpec& spec : recipe) {
     if (spec.split != Split::kTrain) continue;
-    FATHOM_ASSIGN_OR_RETURN(const std::string joined,
-                            read_file(dir + "/text/" + spec.name + ".txt"));
+    FATHOM_ASSIGN_OR_RETURN(const std::vector<std::string> texts, read_documents(dir, spec.name));
     const double share = spec.kind == TextKind::kDoc ? kDocShare : kCodeShare;
-    for (const std::string& text : split_documents(joined)) {
+    for (const std::string& text : texts) {
       if (unit_hash(text) < share) FATHOM_RETURN_IF_ERROR(body(text));
     }
   }

@@ -100,7 +100,7 @@ CopyrightFile read_copyright(const fs::path& root, const std::string& package) {
 // The kept texts of one source before duplicates are looked for.
 Result<SourceText> read_source(const SourceSpec& spec, const fs::path& root) {
   if (!fs::is_directory(root)) {
-    return not_found("corpus: package " + spec.package + ": wanted the folder " + root.string() +
+    return not_found("package " + spec.package + ": wanted the folder " + root.string() +
                      ", found none");
   }
   SourceText source;
@@ -108,8 +108,8 @@ Result<SourceText> read_source(const SourceSpec& spec, const fs::path& root) {
   const CopyrightFile copyright = read_copyright(root, spec.package);
   source.licence = spec.licence == "auto" ? copyright.default_licence() : spec.licence;
   if (spec.licence == "auto" && !licence_is_permissive(source.licence)) {
-    return invalid("corpus: package " + spec.package +
-                   ": licence: wanted a permissive one, found \"" + source.licence + "\"");
+    return invalid("package " + spec.package + ": licence: wanted a permissive one, found \"" +
+                   source.licence + "\"");
   }
   for (const std::string& path : list_files(root)) {
     if (!matches_any(spec.include, path) || matches_any(spec.exclude, path)) continue;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <span>
 #include <sstream>
 
+#include "base/file.h"
 #include "base/hash.h"
 
 namespace fathom::train {
@@ -26,6 +28,17 @@ std::vector<std::string> split_documents(std::string_view joined) {
     begin = end + 1;
   }
   return texts;
+}
+
+Result<std::vector<std::string>> read_documents(const std::string& corpus_dir,
+                                                const std::string& source) {
+  const std::string path = corpus_dir + "/text/" + source + ".txt";
+  if (!std::filesystem::exists(path)) {
+    return not_found(path + ": wanted what `fathom train data corpus` writes, found none; run it " +
+                     "with --dir " + corpus_dir);
+  }
+  FATHOM_ASSIGN_OR_RETURN(const std::string joined, read_file(path));
+  return split_documents(joined);
 }
 
 Result<std::map<std::string, PackageVersion>> parse_package_table(std::string_view text) {

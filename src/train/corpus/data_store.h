@@ -16,6 +16,11 @@ namespace fathom::train {
 std::string join_documents(const std::vector<std::string>& texts);
 std::vector<std::string> split_documents(std::string_view joined);
 
+// The documents of a source that the job `data corpus` left below `corpus_dir`. kNotFound, with the
+// job to run, where it left none.
+Result<std::vector<std::string>> read_documents(const std::string& corpus_dir,
+                                                const std::string& source);
+
 struct PackageVersion {
   std::string version, sha256;
 };
