@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -43,6 +45,7 @@ struct Timed {
   Runner& runner;
   const BenchOptions& options;
   std::string where;  // model and backend, for conditions
+  bool on_cpu = true;
 };
 
 Result<BenchRow> time_prefill(const Timed& t, Sequence& sequence, double fma_per_s) {
@@ -58,6 +61,12 @@ Result<BenchRow> time_prefill(const Timed& t, Sequence& sequence, double fma_per
                 t.where.c_str(), static_cast<long long>(t.options.prompt), seconds,
                 static_cast<double>(t.options.prompt) / seconds, products / 1e9);
   return BenchRow{"prefill", products / seconds, "fma_per_s", fma_per_s, text};
+}
+
+// Of the processor's largest cache; 0: the system does not tell.
+double cache_bytes() {
+  return static_cast<double>(
+      std::max(::sysconf(_SC_LEVEL3_CACHE_SIZE), ::sysconf(_SC_LEVEL2_CACHE_SIZE)));
 }
 
 // Stored bytes that a step of `batch` rows reads, if rows choose experts evenly.
@@ -81,7 +90,10 @@ BenchRow decode_row(const Timed& t, double step_seconds, int64_t context, double
       t.where.c_str(), static_cast<long long>(context), t.options.invented ? " invented" : "",
       static_cast<long long>(t.options.batch), static_cast<long long>(t.options.steps),
       step_seconds * 1e3, tokens_per_s, bytes / 1e6);
-  return BenchRow{"decode", bytes / step_seconds, "weight_bytes_per_s", read_bytes_per_s, text};
+  // Nothing then bounds a step by what memory gives.
+  const bool cached = t.on_cpu && bytes <= cache_bytes();
+  return BenchRow{"decode", bytes / step_seconds, "weight_bytes_per_s", read_bytes_per_s,
+                  text + std::string(cached ? ", which fit in the processor's cache" : "")};
 }
 
 // Each step alone, with given tokens: the median.
@@ -214,7 +226,8 @@ Result<void> bench_model(const BenchOptions& options, const ModelSuites& suites,
   const std::string where =
       on_cpu ? machine.backend + ", " + std::to_string(machine.n_threads) + " threads"
              : available_backends().front() + numerics;
-  const Timed timed = {loaded, *runner, options, name + ", " + where + ", weights in memory"};
+  const Timed timed = {loaded, *runner, options, name + ", " + where + ", weights in memory",
+                       on_cpu};
   FATHOM_CHECK(touch(*loaded.checkpoint) != 1);
 
   std::vector<Sequence> sequences;

@@ -74,6 +74,10 @@ class ChatVerb final : public Verb {
     output_.add_words(app);
   }
 
+  std::string hint(const TypedOptions& typed) const override {
+    return output_.quiet ? std::string() : generation_.hint(typed);
+  }
+
   int run() override {
     const Result<void> done = talk();
     return done ? 0 : fail(done.error());
@@ -81,10 +85,6 @@ class ChatVerb final : public Verb {
 
  private:
   Result<void> talk() {
-    const CLI::Option* idle = generation_.without_effect();
-    if (idle != nullptr && !output_.quiet) {
-      note(idle->get_name() + ": has no effect at temperature 0");
-    }
     FATHOM_ASSIGN_OR_RETURN(session_, open_session(flags_, output_, true, {}));
     FATHOM_ASSIGN_OR_RETURN(sequence_, session_.runner->open());
     if (::pipe2(wake, O_CLOEXEC | O_NONBLOCK) != 0) return io_error("chat: cannot make a pipe");
@@ -136,14 +136,18 @@ class ChatVerb final : public Verb {
     if (line.front() != '/') return false;
     if (line == "/reset") {
       reset();
+      std::cout << "conversation forgotten\n";
     } else if (line == "/think") {
       request_.thinking = !request_.thinking;
       std::cout << "reasoning " << (request_.thinking ? "on\n" : "off\n");
     } else if (line.starts_with("/effort ")) {
       const int64_t effort = parse_whole(std::string_view(line).substr(8)).value_or(0);
-      if (effort >= 1 && effort <= 100) request_.effort = static_cast<int>(effort);
-      std::cout << "effort " << request_.effort << " (1 to 100)\n";
+      const bool known = effort >= 1 && effort <= 100;
+      if (known) request_.effort = static_cast<int>(effort);
+      std::cout << (known ? "" : "/effort: wanted 1 to 100; ") << "effort " << request_.effort
+                << "\n";
     } else {
+      if (line != "/help") std::cout << "unknown command " << shown_value(line) << "\n";
       std::cout << kHelp;
     }
     return true;

@@ -96,7 +96,7 @@ class CheckVerb final : public Verb {
   }
 
   void print_text(const CaseReport& report) const {
-    for (const std::string& problem : report.problems) std::cout << one_line(problem) << "\n";
+    print_problems(report.problems);
     std::cout << path_ << ": " << n_tensors_ << " tensors, " << report.cases << " cases, "
               << report.passed << " passed, " << report.failed << " failed, " << report.compared
               << " tensors compared, " << report.ties << " exact ties among stored decisions, "

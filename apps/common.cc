@@ -228,6 +228,14 @@ int wrong_usage(const std::string& message, const std::string& verb) {
   return 2;
 }
 
+void print_problems(const std::vector<std::string>& problems) {
+  constexpr size_t kShown = 20;
+  const size_t n = std::min(kShown, problems.size());
+  for (size_t i = 0; i < n; ++i) std::cout << one_line(problems[i]) << "\n";
+  if (n == problems.size()) return;
+  std::cout << "and " << problems.size() - n << " more; --json shows all of them\n";
+}
+
 Error unsound(const std::string& where, const std::vector<std::string>& problems) {
   std::string message = where + ": wanted no problems, found " + std::to_string(problems.size());
   message += ", the first: " + problems.front();

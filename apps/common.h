@@ -76,6 +76,8 @@ int fail(const Error& error);
 // Prints "fathom: usage: MESSAGE; see fathom VERB --help" to standard error and gives exit
 // status 2. `verb` may be empty.
 int wrong_usage(const std::string& message, const std::string& verb);
+// Prints the first problems of a report, and how many more there are, to standard output.
+void print_problems(const std::vector<std::string>& problems);
 // What a report of problems, one at least, comes to.
 Error unsound(const std::string& where, const std::vector<std::string>& problems);
 // Prints "fathom: note: MESSAGE" to standard error.

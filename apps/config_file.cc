@@ -8,6 +8,7 @@
 #include <set>
 
 #include "apps/input.h"
+#include "apps/usage.h"
 #include "text/quote.h"
 
 namespace fathom {
@@ -89,7 +90,7 @@ Result<void> tried(const std::string& file, const Setting& setting, Use use) {
   try {
     use(*setting.option);
   } catch (const CLI::ParseError& error) {
-    return at_node(file, *setting.node, error.what());
+    return at_node(file, *setting.node, in_plain_words(error.what()));
   }
   return {};
 }

@@ -1,9 +1,9 @@
 #include "apps/generation_flags.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 
 #include "apps/numbers.h"
+#include "apps/usage.h"
 
 namespace fathom {
 
@@ -38,11 +38,10 @@ void GenerationFlags::add_to(CLI::App& app) {
   app.add_flag("--ignore-eos", ignore_eos, "Go on after the end token");
 }
 
-const CLI::Option* GenerationFlags::without_effect() const {
-  if (values.sampling.temperature > 0) return nullptr;
-  const auto given = std::ranges::find_if(
-      choosing_, [](const CLI::Option* option) { return option->count() > 0; });
-  return given == choosing_.end() ? nullptr : *given;
+std::string GenerationFlags::hint(const TypedOptions& typed) const {
+  if (values.sampling.temperature > 0) return {};
+  const CLI::Option* idle = first_typed(typed, choosing_);
+  return idle == nullptr ? "" : idle->get_name() + ": has no effect at temperature 0";
 }
 
 std::string GenerationFlags::cut_note(const Generated& result, int64_t context) const {
@@ -56,7 +55,6 @@ std::string GenerationFlags::cut_note(const Generated& result, int64_t context) 
 
 GenerateOptions GenerationFlags::options(const ModelConfig& config) const {
   GenerateOptions options = values;
-  std::erase(options.stop, std::string());
   if (!ignore_eos) options.stop_ids = {static_cast<int32_t>(config.eos_token_id)};
   return options;
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/verb.h"
 #include "engine/generate.h"
 #include "model/config.h"
 
@@ -22,9 +23,9 @@ struct GenerationFlags {
   void add_to(CLI::App& app);
   GenerateOptions options(const ModelConfig& config) const;
 
-  // The first option given that chooses among tokens where the temperature leaves no choice;
-  // nullptr: there is none.
-  const CLI::Option* without_effect() const;
+  // Names the first option typed that chooses among tokens where the temperature leaves no choice;
+  // empty: there is none.
+  std::string hint(const TypedOptions& typed) const;
 
   // What to say of an answer that the limit or the context cut; empty: nothing did.
   std::string cut_note(const Generated& result, int64_t context) const;

@@ -44,8 +44,9 @@ bool wait_when_reading(const FileDescriptor& file) {
 Result<std::string> read_standard_input(uint64_t max_bytes) {
   std::string text;
   char piece[kPieceBytes];
-  while (const size_t n = std::fread(piece, 1, sizeof(piece), stdin)) {
-    text.append(piece, n);
+  // A terminal is not read again behind its end: what is typed then belongs to somebody else.
+  while (std::feof(stdin) == 0 && std::ferror(stdin) == 0) {
+    text.append(piece, std::fread(piece, 1, sizeof(piece), stdin));
     if (text.size() > max_bytes) return too_much("standard input", max_bytes);
   }
   if (std::ferror(stdin) != 0) return io_error("standard input: cannot read");
@@ -53,6 +54,7 @@ Result<std::string> read_standard_input(uint64_t max_bytes) {
 }
 
 Result<std::string> read_text(const std::string& path, uint64_t max_bytes) {
+  if (path == "-") return read_standard_input(max_bytes);
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.is_open()) return file_error(path, "open");
   struct stat status = {};

@@ -135,7 +135,7 @@ class InspectVerb final : public Verb {
               << plan_text(plan);
     if (problems_.empty()) return;
     std::cout << "\n" << problems_.size() << " problems\n";
-    for (const std::string& problem : problems_) std::cout << one_line(problem) << "\n";
+    print_problems(problems_);
   }
 
   OutputFlags output_;

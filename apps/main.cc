@@ -17,7 +17,12 @@ namespace {
 std::string version_text() {
   std::string text = std::string("fathom ") + FATHOM_VERSION + "\ncommit " + FATHOM_COMMIT +
                      "\ncompiler " + __VERSION__ + "\nbackends";
-  for (const std::string& name : fathom::available_backends()) text += "\n  " + name;
+  const std::vector<std::string> found = fathom::available_backends();
+  for (const std::string& name : found) text += "\n  " + name;
+  if (found.empty() || !found.front().starts_with("cuda")) {
+    text += fathom::built_with_cuda() ? "\n  (cuda: built in, no GPU or driver found)"
+                                      : "\n  (cuda: not built in)";
+  }
   return text;
 }
 
@@ -84,6 +89,8 @@ int run_verb(int argc, char** argv) {
     if (!typed) return fathom::wrong_usage(typed.error().message, verb_name);
     const std::string wrong = verb.verb->misuse(*typed);
     if (!wrong.empty()) return fathom::wrong_usage(wrong, verb_name);
+    const std::string hint = verb.verb->hint(*typed);
+    if (!hint.empty()) fathom::note(hint);
     return fathom::finish(verb.verb->run());
   }
   return 2;

@@ -6,6 +6,7 @@
 #include "apps/input.h"
 #include "apps/verb.h"
 #include "model/config.h"
+#include "text/markers.h"
 #include "text/output_parser.h"
 #include "text/strict_output.h"
 
@@ -23,12 +24,14 @@ class PromptVerb final : public Verb {
 
   void add_options(CLI::App& app) override {
     source_ = app.add_option("FILE,-f,--file", file_,
-                             "An OpenAI-style JSON request (default: standard input)");
+                             "An OpenAI-style JSON request (default, and -: standard input)");
     CLI::Option* model =
         app.add_option("-m,--model", model_, "Model folder (default: the model in models/)");
-    CLI::Option* parse = app.add_flag("--parse", parse_,
-                                      "Read model output; print content, reasoning and tool calls")
-                             ->excludes(model);
+    CLI::Option* parse =
+        app.add_flag("--parse", parse_,
+                     "Read model output, with or without its end token; print content, "
+                     "reasoning and tool calls")
+            ->excludes(model);
     app.add_flag("--no-think", no_think_, "With --parse: the output has no reasoning")
         ->needs(parse);
     app.add_flag("--tools", tools_, "With --parse: tools were offered")->needs(parse);
@@ -70,7 +73,11 @@ class PromptVerb final : public Verb {
   }
 
   Result<void> read_output() {
-    FATHOM_ASSIGN_OR_RETURN(const std::string text, input());
+    FATHOM_ASSIGN_OR_RETURN(std::string text, input());
+    // No verb shows the end token, so that most texts lack it.
+    const std::string end(kEosText);
+    if (text.ends_with(end + "\n")) text.pop_back();
+    if (text.ends_with(end)) text.resize(text.size() - end.size());
     const OutputStart start = no_think_ ? OutputStart::kContent : OutputStart::kReasoning;
     const ParsedOutput output = parse_output(text, {.start = start, .tools = tools_});
     json::array calls;
@@ -81,11 +88,14 @@ class PromptVerb final : public Verb {
         {"content", output.content},
         {"reasoning", output.reasoning ? json::value(*output.reasoning) : json::value()},
         {"tool_calls", calls},
-        {"error", strict_error(text)}};
+        {"error", strict_error(text + end)}};
     if (json_) return print_json(result), Result<void>();
     if (output.reasoning) std::cout << "reasoning: " << *output.reasoning << "\n";
     std::cout << "content: " << output.content << "\n";
     for (const json::value& call : calls) std::cout << "call: " << json::serialize(call) << "\n";
+    if (result.at("error").is_string()) {
+      std::cout << "error: " << std::string_view(result.at("error").get_string()) << "\n";
+    }
     std::cout << std::flush;
     return {};
   }

@@ -1,5 +1,8 @@
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <utility>
 
 #include "apps/chat_prompt.h"
 #include "apps/common.h"
@@ -27,7 +30,7 @@ class RunVerb final : public Verb {
   void add_options(CLI::App& app) override {
     CLI::Option* text = app.add_option("-p,--prompt", text_, "Prompt text");
     CLI::Option* file = app.add_option(
-        "-f,--file", file_, "Read the prompt from a file or pipe (default: standard input)");
+        "-f,--file", file_, "Read the prompt from a file or pipe (default, and -: standard input)");
     file->excludes(text);
     ids_option_ = app.add_option("--ids", id_list_, "Token ids, with commas between")
                       ->check(list_of_ids())
@@ -49,6 +52,10 @@ class RunVerb final : public Verb {
     output_.add_to(app);
   }
 
+  std::string hint(const TypedOptions& typed) const override {
+    return output_.quiet ? std::string() : generation_.hint(typed);
+  }
+
   int run() override {
     const Result<void> done = complete();
     return done ? 0 : fail(done.error());
@@ -61,14 +68,13 @@ class RunVerb final : public Verb {
   Result<std::string> input() const {
     if (has_ids() || text_option_->count() > 0) return text_;
     if (file_option_->count() > 0) return read_text(file_, kMaxPromptBytes);
+    if (::isatty(0) != 0 && !output_.quiet) {
+      note("reads the prompt from the terminal; ctrl-D on an empty line ends it");
+    }
     return read_standard_input(kMaxPromptBytes);
   }
 
   Result<void> complete() {
-    const CLI::Option* idle = generation_.without_effect();
-    if (idle != nullptr && !output_.quiet) {
-      note(idle->get_name() + ": has no effect at temperature 0");
-    }
     FATHOM_ASSIGN_OR_RETURN(const std::string text, input());
     FATHOM_ASSIGN_OR_RETURN(const std::optional<Grammar> grammar,
                             form_.grammar({.thinking = chat_ && effort_ > 0}));
@@ -79,16 +85,7 @@ class RunVerb final : public Verb {
     FATHOM_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, prompt_ids(session, text));
     FATHOM_RETURN_IF_ERROR(session.runner->append(sequence, prompt));
 
-    // With the chat template the reasoning goes to standard error, the answer to standard output.
     OutputParser parser(chat_ ? output_settings(chat_request(text)) : OutputSettings{});
-    const auto show = [&](const std::vector<OutputDelta>& deltas) {
-      accumulate(&parsed_, deltas);
-      for (const OutputDelta& delta : deltas) {
-        const bool reasoning = delta.kind == OutputDelta::Kind::kReasoning;
-        if (output_.json || (reasoning && output_.quiet)) continue;
-        (reasoning ? std::cerr : std::cout) << delta.text << std::flush;
-      }
-    };
     ProgressLine progress(output_.show_progress(), "prefill", "tokens");
     const GenerateEvents events = {
         .seconds = steady_seconds,
@@ -114,6 +111,7 @@ class RunVerb final : public Verb {
                             generate(*session.runner, sequence, tokenizer, options, events));
     progress.clear();
     if (chat_) show(parser.finish());
+    end_reasoning();
     print(result, tokenizer != nullptr);
     // A limit that was named is what was asked for.
     const bool limit_named = generation_.limit_option->count() > 0;
@@ -121,6 +119,23 @@ class RunVerb final : public Verb {
     const bool at_limit = static_cast<int64_t>(result.ids.size()) >= generation_.values.max_tokens;
     if (!cut.empty() && !output_.quiet && !(limit_named && at_limit)) note(cut);
     return {};
+  }
+
+  // With the chat template the reasoning goes to standard error, the answer to standard output.
+  void show(const std::vector<OutputDelta>& deltas) {
+    accumulate(&parsed_, deltas);
+    for (const OutputDelta& delta : deltas) {
+      const bool reasoning = delta.kind == OutputDelta::Kind::kReasoning;
+      if (!reasoning) end_reasoning();
+      if (output_.json || (reasoning && output_.quiet)) continue;
+      (reasoning ? std::cerr : std::cout) << delta.text << std::flush;
+      in_reasoning_ = reasoning;
+    }
+  }
+
+  // What comes behind it, on whichever stream, begins a line.
+  void end_reasoning() {
+    if (std::exchange(in_reasoning_, false)) std::cerr << "\n" << std::flush;
   }
 
   ChatRequest chat_request(const std::string& text) const {
@@ -182,6 +197,7 @@ class RunVerb final : public Verb {
   CLI::Option* ids_option_ = nullptr;
   bool chat_ = false;
   ParsedOutput parsed_;  // with --chat
+  bool in_reasoning_ = false;
   int effort_ = kEffortHigh;
 };
 

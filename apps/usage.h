@@ -19,6 +19,9 @@ namespace fathom {
 std::string usage_message(const CLI::ParseError& error, CLI::App& program,
                           const std::vector<std::string>& words);
 
+// CLI11's "--mode: fast not in {exact,deploy}" as wanted and found; another text as it is.
+std::string in_plain_words(const std::string& complaint);
+
 // Makes an empty value of an option wrong usage, except where the value is a text: "" must not
 // stand for an option that was not given.
 void refuse_empty_values(CLI::App& verb);

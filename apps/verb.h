@@ -26,6 +26,9 @@ class Verb {
   // What is wrong with options of which each alone is well-formed, such as one that has no effect
   // beside the others; empty: nothing. Called before run().
   virtual std::string misuse(const TypedOptions& /*typed*/) const { return {}; }
+  // What is said of options that are well-formed and change nothing; empty: nothing. Called before
+  // run().
+  virtual std::string hint(const TypedOptions& /*typed*/) const { return {}; }
   // Exit status: 0 done, 1 failed. Failures were printed.
   virtual int run() = 0;
 };

@@ -44,6 +44,8 @@ Result<GpuBounds> bounds_of_cuda() {
   return GpuBounds{gpu.name, gpu.memory_bytes, read};
 }
 
+constexpr bool kHasCuda = true;
+
 void add_cuda(std::vector<std::string>& names) {
   if (const auto gpu = cuda::find_gpu()) names.push_back("cuda (" + gpu->name + ")");
 }
@@ -57,6 +59,8 @@ Result<std::unique_ptr<Ops>> make_cuda(Numerics) {
 }
 
 Result<GpuBounds> bounds_of_cuda() { return make_cuda(Numerics::kExact).error(); }
+
+constexpr bool kHasCuda = false;
 
 void add_cuda(std::vector<std::string>&) {}
 
@@ -93,6 +97,8 @@ Result<MachineBounds> measure_machine(const BackendOptions& options, double seco
   } while (std::chrono::duration<double>(Clock::now() - start).count() < seconds);
   return bounds;
 }
+
+bool built_with_cuda() { return kHasCuda; }
 
 std::vector<std::string> available_backends() {
   std::vector<std::string> names;

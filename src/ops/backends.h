@@ -37,6 +37,9 @@ Result<std::unique_ptr<Ops>> make_backend(const BackendOptions& options);
 // "cuda (NVIDIA H200)", "cpu (avx2)", ...: the best first.
 std::vector<std::string> available_backends();
 
+// Whether this build holds the CUDA backend, whatever the machine has.
+bool built_with_cuda();
+
 // What the machine gives at best, measured now: the bounds beside which speeds are put.
 struct MachineBounds {
   std::string backend;  // "cpu (avx2)"

@@ -259,5 +259,34 @@ TEST_F(HeldOut, TheFolderBesideTheModelIsFoundHoweverItIsSpelled) {
   }
 }
 
+Outcome read_back(const std::string& output, std::vector<std::string> more = {}) {
+  more.insert(more.begin(), {"prompt", "--parse"});
+  return run_program({.args = more, .input = output});
+}
+
+// The tail of a message may be shown or not: `run --chat` does not, a log of ids would.
+TEST(Output, ParsedTextMayHaveItsEndTokenOrNot) {
+  const std::string end = "<｜end▁of▁sentence｜>";
+  for (const std::string& tail : {std::string(), end, end + "\n"}) {
+    const json::value parsed = strictly(read_back("ok</think>a" + tail, {"--json"}));
+    EXPECT_EQ(parsed.at("content").as_string(), "a");
+    EXPECT_EQ(parsed.at("reasoning").as_string(), "ok");
+    EXPECT_TRUE(parsed.at("error").is_null());
+    EXPECT_EQ(read_back("ok</think>a" + tail).out, "reasoning: ok\ncontent: a\n");
+  }
+  const json::value behind = strictly(read_back("ok</think>a" + end + "b", {"--json"}));
+  EXPECT_EQ(behind.at("error").as_string(), "text_after_end");
+}
+
+TEST(Output, ParsedTextNamesItsErrorInWordsToo) {
+  const std::string cut =
+      "ok</think>a\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"x\">\n"
+      "<｜DSML｜ parameter name=\"city\" string=\"true\">Os";
+  const Outcome words = read_back(cut, {"--tools"});
+  EXPECT_EQ(words.status, 0) << words.err;
+  EXPECT_TRUE(words.out.ends_with("\nerror: parameter_format\n")) << words.out;
+  EXPECT_EQ(read_back("no end").out, "reasoning: no end\ncontent: \nerror: missing_think_end\n");
+}
+
 }  // namespace
 }  // namespace fathom

@@ -109,6 +109,8 @@ Outcome run_in_terminal(const std::vector<std::string>& args, const Talk& talk) 
   const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
   if (child == 0) become(args);
   Outcome outcome;
+  const std::string ahead = talk("");
+  if (::write(terminal, ahead.data(), ahead.size()) < 0) ::kill(child, SIGKILL);
   while (true) {
     pollfd open = {terminal, POLLIN, 0};
     if (::poll(&open, 1, kMillisecondsMax) <= 0) {

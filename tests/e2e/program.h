@@ -32,7 +32,7 @@ struct Outcome {
 Outcome run_program(const Invocation& invocation);
 
 // The same with a terminal as standard input, output and error. `talk` sees all that was shown so
-// far each time something new comes and answers what to type; empty: nothing.
+// far, at first nothing, each time something new comes and answers what to type; empty: nothing.
 using Talk = std::function<std::string(const std::string& shown)>;
 Outcome run_in_terminal(const std::vector<std::string>& args, const Talk& talk);
 

@@ -22,6 +22,16 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+using Words = std::vector<std::string>;
+
+// What is typed waits in the terminal until the program reads.
+Outcome run_with_typed_text(const Words& args, const std::string& text) {
+  bool typed = false;
+  return run_in_terminal(args, [&](const std::string& /*shown*/) {
+    return std::exchange(typed, true) ? std::string() : text;
+  });
+}
+
 TEST(Terminal, InterruptStopsTheAnswerNotTheProgram) {
   int step = 0;
   size_t seen = 0;
@@ -106,7 +116,8 @@ TEST(Terminal, QuietSilencesTheReasoning) {
                                    "-n",  "40"};
   const Outcome shown = run_program({.args = args});
   EXPECT_EQ(shown.status, 0) << shown.err;
-  EXPECT_NE(shown.err, "");  // the template asks for reasoning first
+  EXPECT_GT(shown.err.size(), 1u);  // the template asks for reasoning first
+  EXPECT_TRUE(shown.err.ends_with('\n')) << shown.err;
   args.push_back("--quiet");
   const Outcome quiet = run_program({.args = args});
   EXPECT_EQ(quiet.status, 0);
@@ -154,6 +165,27 @@ TEST(Terminal, ProgressStaysOutOfPipesUnlessAskedFor) {
   EXPECT_EQ(shown.out, plain.out);
 }
 
+// What is typed behind it is not read: the terminal may belong to another program by then.
+TEST(Terminal, OneControlDEndsThePrompt) {
+  for (const Words& args : {Words{"run", "-m", kModel, "-n", "1"}, Words{"tokenize", "-m", kModel},
+                            Words{"run", "-m", kModel, "-n", "1", "-f", "-"}}) {
+    SCOPED_TRACE(args[0] + " " + args.back());
+    const Outcome outcome = run_with_typed_text(args, "The\n\x04");
+    EXPECT_EQ(outcome.status, 0) << outcome.out;
+  }
+  const Outcome run = run_with_typed_text({"run", "-m", kModel, "-n", "1"}, "The\n\x04");
+  EXPECT_TRUE(has(run.out, "fathom: note: reads the prompt from the terminal; ctrl-D ")) << run.out;
+}
+
+TEST(Terminal, ChatSaysWhatACommandDid) {
+  const Outcome outcome = run_program(
+      {.args = {"chat", "-m", kModel}, .input = "/reset\n/foo\n/effort 200\n/effort 9\n"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_TRUE(outcome.out.starts_with("conversation forgotten\nunknown command /foo\n/help "))
+      << outcome.out;
+  EXPECT_TRUE(has(outcome.out, "\n/effort: wanted 1 to 100; effort 75\neffort 9\n")) << outcome.out;
+}
+
 TEST(Terminal, RunReadsAPipe) {
   const Outcome piped =
       run_program({.args = {"run", "-m", kModel, "-n", "8"}, .input = "def add(a, b):"});
@@ -162,6 +194,9 @@ TEST(Terminal, RunReadsAPipe) {
   EXPECT_EQ(piped.status, 0) << piped.err;
   EXPECT_GT(piped.out.size(), 1u);
   EXPECT_EQ(piped.out, flag.out);
+  const Outcome dash =
+      run_program({.args = {"run", "-m", kModel, "-n", "8", "-f", "-"}, .input = "def add(a, b):"});
+  EXPECT_EQ(dash.out, flag.out);
 }
 
 // The reader goes away: the program ends by the signal that says so, without a word.

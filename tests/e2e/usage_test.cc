@@ -86,7 +86,11 @@ TEST(Usage, WrongFlagsAreNamed) {
       {{"check", kT12, kModel}, {"wanted no word more, found " + kModel}},
       {{"prompt", "-f", "a", "b"}, {"wanted no word more, found b"}},
       {{"prompt", "a", "-f", "b"}, {"-f: wanted it once, found it 2 times"}},
-      {{"run", "hello"}, {"wanted no word more, found hello"}},
+      {{"run", "hello"}, {"wanted no word more, found hello; a text goes behind -p"}},
+      {{"run", "--temprature", "1"}, {"unknown option --temprature, the nearest is --temperature"}},
+      {{"run", "--tempature=1"}, {"unknown option --tempature, the nearest is --temperature"}},
+      {{"run", "--colour"}, {"unknown option --colour; see"}},
+      {{"run", "-z"}, {"unknown option -z; see"}},
       {{"chat", "hello"}, {"wanted no word more, found hello"}},
       {{"tokenize", "hello"}, {"wanted no word more, found hello"}},
       {{"tokenize", "--decode", "-p", "1,,2"},
@@ -94,18 +98,24 @@ TEST(Usage, WrongFlagsAreNamed) {
       {{"tokenize", "--decode", "-p", "1,x"}, {"-p: wanted token ids with commas", "found x"}},
       {{"serve", "--listen", "8000"},
        {"--listen: wanted HOST:PORT with a port of 0 to 65535, found 8000"}},
-      {{"train"}, {"train: wanted a job, found nothing"}},
-      {{"train", "--frob"}, {"train: wanted a job, found --frob"}},
+      {{"train"}, {"train: wanted a job, one of data, tokenizer, run, ", ", found nothing"}},
+      {{"train", "--frob"}, {"train: wanted a job, one of ", ", found --frob"}},
       {{"eval", "--suite", "frob"}, {"frob"}},
       {{"eval", "--suite", "text,text"}, {"--suite: wanted each suite once, found text twice"}},
       {{"eval", "--suite", "text", "--suite", "text"}, {"found text twice"}},
       {{"eval", "--sets", "a,b,a"}, {"--sets: wanted each set once, found a twice"}},
       {{"bench", "--suite", "cpu,ops,cpu"}, {"--suite: wanted each suite once, found cpu twice"}},
-      {{"bench", "--backend", "abacus"}, {"--backend: abacus not in {auto,cpu,cuda}"}},
+      {{"bench", "--backend", "abacus"},
+       {"--backend: wanted one of auto, cpu, cuda, found abacus"}},
       {{"bench", "--batch", "0x2"}, {"--batch: wanted 1 to 4096, found 0x2"}},
       {{"bench", "--suite", "frob"}, {"frob"}},
       {{"bench", "-m", kT12, "--plan", "t12"}, {"wanted one of --", "found both"}},
   });
+}
+
+TEST(Usage, OptionsStandBehindTheVerb) {
+  expect_usage(run_program({.args = {"--config", "c.toml", "run", "-p", "a"}}),
+               {"wanted the verb first, found --config"});
 }
 
 // An empty value, such as that of a variable which is not set, stands for nothing else.
@@ -145,15 +155,15 @@ TEST(Usage, FlagsWithoutEffectAreRefused) {
       {{"run", "--ids", "1", "--chat"}, {"wanted one of --", "found both"}},
       {{"run", "--ids", "1", "--stop", "a"}, {"wanted one of --", "found both"}},
       {{"run", "-p", "a", "--quiet", "--progress"}, {"wanted one of --", "found both"}},
-      {{"chat", "--json"}, {"found --json"}},
+      {{"chat", "--json"}, {"unknown option --json"}},
       {{"serve", "--json"}, {"wanted --json with --new-key"}},
       {{"tokenize", "--decode", "--plain"}, {"wanted one of --", "found both"}},
       {{"prompt", "--tools"}, {"wanted --tools with --parse"}},
       {{"prompt", "--no-think"}, {"wanted --no-think with --parse"}},
       {{"prompt", "--parse", "-m", kModel}, {"wanted one of --", "found both"}},
-      {{"check", kT12, "--context", "9"}, {"found --context"}},
-      {{"check", kT12, "--mode", "exact"}, {"found --mode"}},
-      {{"eval", "--mode", "deploy"}, {"found --mode"}},
+      {{"check", kT12, "--context", "9"}, {"unknown option --context"}},
+      {{"check", kT12, "--mode", "exact"}, {"unknown option --mode"}},
+      {{"eval", "--mode", "deploy"}, {"unknown option --mode"}},
       {{"eval", "--suite", "text", "--seed", "1"}, {"--seed: wanted it with --suite needle"}},
       {{"eval", "--suite", "index", "--needle-cases", "1"}, {"--needle-cases: wanted it with"}},
       {{"eval", "--suite", "needle", "--tokens", "9"}, {"--tokens: wanted it with --suite text"}},
@@ -177,6 +187,23 @@ TEST(Usage, SamplingWithoutTemperatureIsNoted) {
     args.insert(args.end(), more.begin(), more.end());
     EXPECT_EQ(run_program({.args = args}).err, "");
   }
+}
+
+// A seed of a file is for the runs that choose.
+TEST(Usage, SamplingOfAFileWithoutTemperatureIsNotNoted) {
+  const std::string file = testing::TempDir() + "/fathom_seed_" + std::to_string(::getpid());
+  std::ofstream(file) << "seed = 3\n";
+  const Outcome outcome = run_program({.args = {"run", "-m", kT12, "--ids", "1", "-n", "1",
+                                                "--config", file, "--temperature", "0"}});
+  std::filesystem::remove(file);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+}
+
+TEST(Usage, VersionTellsOfCuda) {
+  const Outcome version = run_program({.args = {"--version"}});
+  EXPECT_EQ(version.status, 0);
+  EXPECT_NE(version.out.find("cuda"), std::string::npos) << version.out;
 }
 
 TEST(Usage, HelpNamesTheWordsOfTheScript) {
