@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "text/json_text.h"
@@ -60,22 +61,21 @@ bool is_empty_system(const ChatMessage& message) {
 // Puts the results of a turn into the order of their calls; text blocks keep their places. A result
 // of an earlier turn's call cannot stand here (chat_request.cc refuses it).
 void reorder_results(const ChatMessage* calls, std::vector<Block>* blocks) {
-  std::vector<Block> results;
-  for (const Block& block : *blocks) {
-    if (block.part == nullptr) results.push_back(block);
+  std::unordered_map<std::string_view, size_t> places;
+  for (size_t i = 0; calls != nullptr && i < calls->tool_calls.size(); ++i) {
+    places.emplace(calls->tool_calls[i].id, i);
   }
-  const auto place = [calls](const Block& block) -> size_t {
-    if (calls == nullptr) return 0;
-    for (size_t i = 0; i < calls->tool_calls.size(); ++i) {
-      if (calls->tool_calls[i].id == block.message->tool_call_id) return i;
-    }
-    return 0;
-  };
+  std::vector<std::pair<size_t, Block>> results;
+  for (const Block& block : *blocks) {
+    if (block.part != nullptr) continue;
+    const auto found = places.find(block.message->tool_call_id);
+    results.emplace_back(found == places.end() ? 0 : found->second, block);
+  }
   std::stable_sort(results.begin(), results.end(),
-                   [&place](const Block& a, const Block& b) { return place(a) < place(b); });
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   auto next = results.begin();
   for (Block& block : *blocks) {
-    if (block.part == nullptr) block = *next++;
+    if (block.part == nullptr) block = (next++)->second;
   }
 }
 

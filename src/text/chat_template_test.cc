@@ -214,5 +214,29 @@ TEST(ChatTemplate, IsChosenByTheExactModelType) {
   std::filesystem::remove_all(folder);
 }
 
+// A time that grows with the square of their number would show as a minute here.
+TEST(ChatTemplate, ManyResultsComeIntoTheOrderOfTheirCalls) {
+  constexpr int kCalls = 20'000;
+  ChatRequest request;
+  request.messages.push_back({.role = Role::kUser, .content = {"x"}});
+  ChatMessage calls = {.role = Role::kAssistant};
+  for (int i = 0; i < kCalls; ++i) {
+    calls.tool_calls.push_back({.id = "c" + std::to_string(i), .name = "f", .arguments = "{}"});
+  }
+  request.messages.push_back(std::move(calls));
+  std::string wanted;
+  for (int i = kCalls - 1; i >= 0; --i) {
+    request.messages.push_back({.role = Role::kTool,
+                                .content = {std::to_string(i)},
+                                .tool_call_id = "c" + std::to_string(i)});
+  }
+  for (int i = 0; i < kCalls; ++i) {
+    wanted += (i > 0 ? "\n\n" : "") + ("<tool_result>" + std::to_string(i)) + "</tool_result>";
+  }
+  const auto prompt = with_placeholder_halves().render(request);
+  ASSERT_TRUE(prompt) << prompt.error().message;
+  EXPECT_THAT(prompt->text.text, HasSubstr(wanted));
+}
+
 }  // namespace
 }  // namespace fathom
