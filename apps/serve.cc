@@ -1,4 +1,3 @@
-#include <arpa/inet.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -22,6 +21,11 @@ namespace {
 
 constexpr uint64_t kKeysBytesMax = 1 << 20;
 constexpr char kKeyVariable[] = "FATHOM_API_KEY";
+
+// As it stands in a URL.
+std::string shown_host(const std::string& host) {
+  return host.find(':') == std::string::npos ? host : "[" + host + "]";
+}
 
 class ServeVerb final : public Verb {
  public:
@@ -55,6 +59,9 @@ class ServeVerb final : public Verb {
         ->capture_default_str();
     app.add_option("--step-ms", step_ms_, "Time of a step that prompts share with answers")
         ->check(whole_number(1, 60'000))
+        ->capture_default_str();
+    app.add_option("--drain-s", drain_s_, "Seconds that what is live has to end at a stop")
+        ->check(whole_number(0, 24 * 3600))
         ->capture_default_str();
     app.add_option("--keys", keys_, "Keys that are admitted, a TOML file (default: anybody is)")
         ->type_name("FILE");
@@ -143,6 +150,7 @@ class ServeVerb final : public Verb {
     FATHOM_ASSIGN_OR_RETURN(options.keys, admitted());
     options.tls_certificate = tls_cert_;
     options.tls_key = tls_key_;
+    options.drain_ms = drain_s_ * 1000;
     FATHOM_ASSIGN_OR_RETURN(
         Session session,
         open_session(flags_, output_, true,
@@ -168,10 +176,8 @@ class ServeVerb final : public Verb {
     if (server->unguarded()) {
       note("listens on " + options.host + " without keys: whoever reaches it may use it (--keys)");
     }
-    const bool brackets = options.host.find(':') != std::string::npos;
-    std::printf("fathom: %s at http%s://%s%s%s:%d\n", one_line(name).c_str(),
-                tls_cert_.empty() ? "" : "s", brackets ? "[" : "", options.host.c_str(),
-                brackets ? "]" : "", server->port());
+    std::printf("fathom: %s at http%s://%s:%d\n", one_line(name).c_str(),
+                tls_cert_.empty() ? "" : "s", shown_host(options.host).c_str(), server->port());
     std::fflush(stdout);
     server->run();
     return {};
@@ -202,19 +208,8 @@ class ServeVerb final : public Verb {
                      shown_value(listen_));
     }
     options->port = number;
-    FATHOM_ASSIGN_OR_RETURN(options->host, address_of(listen_.substr(0, colon)));
+    FATHOM_ASSIGN_OR_RETURN(options->host, listen_address(listen_.substr(0, colon)));
     return {};
-  }
-
-  // localhost is the loopback address that every machine has.
-  static Result<std::string> address_of(const std::string& host) {
-    if (host == "localhost") return std::string("127.0.0.1");
-    const bool brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
-    const std::string address = brackets ? host.substr(1, host.size() - 2) : host;
-    in6_addr bytes = {};
-    if (::inet_pton(brackets ? AF_INET6 : AF_INET, address.c_str(), &bytes) == 1) return address;
-    return invalid("--listen: wanted an IP address, IPv6 in brackets, or localhost, found " +
-                   (host.empty() ? "nothing" : shown_value(host)));
   }
 
   const CLI::App* app_ = nullptr;
@@ -233,6 +228,7 @@ class ServeVerb final : public Verb {
   int64_t step_ms_ = 100;
   int64_t session_bytes_ = int64_t{2} << 30;
   int64_t session_ttl_ = 600;
+  int64_t drain_s_ = 30;
 };
 
 }  // namespace

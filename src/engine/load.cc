@@ -102,10 +102,11 @@ Result<LoadedModel> load_model(const std::string& path, const LoadOptions& optio
   return loaded;
 }
 
-Result<std::vector<TokenId>> raw_prompt_ids(const LoadedModel& loaded, std::string_view text) {
+Result<std::vector<TokenId>> raw_prompt_ids(const LoadedModel& loaded, std::string_view text,
+                                            size_t ids_max) {
   const auto bos = static_cast<TokenId>(loaded.model->config().bos_token_id);
   FATHOM_ASSIGN_OR_RETURN(std::vector<TokenId> ids,
-                          loaded.tokenizer->encode(text, AddedTokens::kMatch));
+                          loaded.tokenizer->encode(text, AddedTokens::kMatch, ids_max));
   if (ids.empty() || ids.front() != bos) ids.insert(ids.begin(), bos);
   return ids;
 }

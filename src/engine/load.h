@@ -47,6 +47,8 @@ Result<std::vector<std::string>> model_problems(const std::string& path,
 Result<LoadedModel> load_model(const std::string& path, const LoadOptions& options);
 
 // A raw prompt begins as every text does in training: with BOS, once. Added tokens are matched.
-Result<std::vector<TokenId>> raw_prompt_ids(const LoadedModel& loaded, std::string_view text);
+// `ids_max` as Tokenizer::encode.
+Result<std::vector<TokenId>> raw_prompt_ids(const LoadedModel& loaded, std::string_view text,
+                                            size_t ids_max = SIZE_MAX);
 
 }  // namespace fathom

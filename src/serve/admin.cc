@@ -31,7 +31,8 @@ Result<CacheOrder> admin_order(const HttpRequest& request, const KeyRing& keys) 
     const std::string name(value.is_string() ? std::string_view(value.get_string()) : "");
     const Tenant* tenant = keys.named(name);
     if (tenant == nullptr) {
-      return invalid("tenant: wanted the name of a key, found " + quote(json::serialize(value)));
+      return invalid("tenant: wanted the name of a key, found " +
+                     quote(value.is_string() ? name : json::serialize(value)));
     }
     order.tenant = tenant->id;
   }

@@ -5,6 +5,7 @@
 
 #include <poll.h>
 
+#include <array>
 #include <boost/asio.hpp>
 #include <boost/asio/ssl.hpp>
 #include <boost/beast/core.hpp>
@@ -73,6 +74,25 @@ class ByteStream {
     boost::system::error_code ignored;
     tcp_.socket().shutdown(tcp::socket::shutdown_send, ignored);
     tcp_.close();
+  }
+
+  // Reads on for a moment: a connection closed on unread bytes is reset, and the answer lost.
+  asio::awaitable<void> linger(milliseconds limit) {
+    boost::system::error_code code;
+    tcp_.socket().shutdown(tcp::socket::shutdown_send, code);
+    tcp_.expires_after(limit);
+    std::array<char, 4096> ignored;
+    while (!code) {
+      const auto [failed, n] = co_await tcp_.async_read_some(asio::buffer(ignored), kAwait);
+      code = failed;
+    }
+    tcp_.close();
+  }
+
+  // Whether the socket has room: what is unsent then waits for this program, not for the client.
+  bool has_room() {
+    pollfd state = {.fd = tcp_.socket().native_handle(), .events = POLLOUT, .revents = 0};
+    return ::poll(&state, 1, 0) > 0;
   }
 
   // Whether a client whose socket became readable closed it. Inside TLS its last word is bytes too,

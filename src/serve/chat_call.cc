@@ -100,7 +100,8 @@ Result<int64_t> answer_tokens(const AnswerBounds& bounds, int64_t prompt_tokens,
                    std::to_string(context - 1) + " tokens, found " + std::to_string(prompt_tokens));
   }
   if (!bounds.max_tokens) return std::min(bounds.usual, left);
-  if (*bounds.max_tokens <= left) return *bounds.max_tokens;
+  const int64_t most = std::min(*bounds.max_tokens, kMaxTokensMax);
+  if (most <= left) return most;
   return invalid(std::string(bounds.max_tokens_field) + ": wanted at most " + std::to_string(left) +
                  " beside a prompt of " + std::to_string(prompt_tokens) +
                  " tokens in a context of " + std::to_string(context) + ", found " +

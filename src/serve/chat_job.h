@@ -27,6 +27,8 @@ class ChatJob {
 
   // The events that the output makes, the last ones where it is the last.
   ReplyEvents take(const Output& output);
+  // The rest of the answer will not come.
+  void lose(const std::string& why) { failure_ = why; }
   // Every choice has ended, or one was lost.
   bool ended() const { return failure_ || n_ended_ == lanes_.size(); }
   // Nothing more will be said: the engine may be told to stop.

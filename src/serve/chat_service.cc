@@ -1,5 +1,6 @@
 #include "serve/chat_service.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <random>
@@ -12,6 +13,7 @@
 #include "serve/messages_reply.h"
 #include "serve/responses_reply.h"
 #include "text/markers.h"
+#include "text/quote.h"
 
 namespace fathom {
 namespace {
@@ -22,10 +24,27 @@ std::string hex(uint64_t value) {
   return text;
 }
 
+// Most that is counted where a context is short.
+constexpr int64_t kCountedMin = 65'536;
+
+Result<std::vector<TokenId>> named(Result<std::vector<TokenId>> ids, const TokenBound& bound) {
+  if (ids) return ids;
+  if (ids.error().code != ErrorCode::kInvalid) {
+    return invalid(std::string(bound.field) + ": " + ids.error().message);
+  }
+  const bool prompt = bound.wanted < bound.n_max;
+  return invalid(std::string(bound.field) + ": wanted " + (prompt ? "a prompt of " : "") +
+                 "at most " + std::to_string(bound.wanted) + " tokens, found more than " +
+                 std::to_string(bound.n_max));
+}
+
 }  // namespace
 
 ChatService::ChatService(const LoadedModel& loaded, ChatTemplate chat, ServiceOptions options)
-    : loaded_(loaded), chat_(std::move(chat)), options_(std::move(options)) {
+    : loaded_(loaded),
+      chat_(std::move(chat)),
+      options_(std::move(options)),
+      created_s_(static_cast<int64_t>(std::time(nullptr))) {
   std::random_device device;
   salt_ = static_cast<uint64_t>(device()) << 32 | device();
 }
@@ -60,17 +79,38 @@ Result<std::unique_ptr<ChatJob>> ChatService::begin(Protocol protocol, std::stri
 Result<void> ChatService::check_model(const std::string& name) const {
   if (name.empty() || name == options_.model_name) return {};
   return Error{ErrorCode::kNotFound,
-               "model: wanted " + options_.model_name + ", found " + json_quoted(name)};
+               "model: wanted " + options_.model_name + ", found " + quote(name)};
 }
 
-Result<std::vector<TokenId>> ChatService::prompt_ids(const ChatRequest& request) const {
+TokenBound ChatService::counted(const char* field) const {
+  const int64_t n_max = std::max(options_.context, kCountedMin);
+  return {.field = field, .n_max = n_max, .wanted = n_max};
+}
+
+// Above the context, so that the length of what is a little too long is told (answer_tokens).
+TokenBound ChatService::prompt_bound(const char* field) const {
+  return {.field = field, .n_max = 2 * options_.context, .wanted = options_.context - 1};
+}
+
+Result<std::vector<TokenId>> ChatService::text_ids(const std::string& text, bool raw_prompt,
+                                                   const TokenBound& bound) const {
+  const auto n_max = static_cast<size_t>(bound.n_max);
+  return named(raw_prompt ? raw_prompt_ids(loaded_, text, n_max)
+                          : loaded_.tokenizer->encode(text, AddedTokens::kMatch, n_max),
+               bound);
+}
+
+Result<std::vector<TokenId>> ChatService::prompt_ids(const ChatRequest& request,
+                                                     const TokenBound& bound) const {
   const Result<RenderedPrompt> prompt = chat_.render(request);
   if (!prompt) return invalid(prompt.error().message);
   if (!prompt->images.empty()) {
     return invalid(prompt->images[0].path +
                    ": wanted text, found an image, which this version cannot read");
   }
-  return loaded_.tokenizer->encode(prompt->text.text, prompt->text.markers);
+  return named(loaded_.tokenizer->encode(prompt->text.text, prompt->text.markers,
+                                         static_cast<size_t>(bound.n_max)),
+               bound);
 }
 
 Result<std::unique_ptr<ChatJob>> ChatService::begin_chat(const ChatCall& call,
@@ -78,11 +118,13 @@ Result<std::unique_ptr<ChatJob>> ChatService::begin_chat(const ChatCall& call,
                                                          const MakeReply& make) {
   FATHOM_RETURN_IF_ERROR(check_model(call.model));
   FATHOM_ASSIGN_OR_RETURN(std::optional<Grammar> form, answer_form(call));
-  FATHOM_ASSIGN_OR_RETURN(std::vector<TokenId> ids, prompt_ids(call.request));
+  FATHOM_ASSIGN_OR_RETURN(std::vector<TokenId> ids,
+                          prompt_ids(call.request, prompt_bound(call.prompt_field)));
   FATHOM_ASSIGN_OR_RETURN(const int64_t max_tokens,
                           answer_tokens(call, static_cast<int64_t>(ids.size()), options_.context));
-  ReplyHead head = next_head(id_prefix);
-  Request request = request_of(std::move(ids), call.sampling, call.seeded, call.restore);
+  const uint64_t job = ++n_jobs_;
+  ReplyHead head = head_of(job, id_prefix);
+  Request request = request_of(std::move(ids), call.sampling, call.seeded, call.restore, job);
   request.max_tokens = max_tokens;
   request.top_logprobs = call.top_logprobs;
   request.grammar = std::move(form);
@@ -97,14 +139,17 @@ Result<std::vector<TokenId>> ChatService::completion_ids(const CompletionsCall& 
     return *ids;
   }
   const auto& text = std::get<std::string>(call.prompt);
-  if (!call.suffix) return raw_prompt_ids(loaded_, text);
+  const TokenBound bound = prompt_bound("prompt");
+  if (!call.suffix) return text_ids(text, true, bound);
   for (const std::string_view marker : {kInfillBeginText, kInfillHoleText, kInfillEndText}) {
     if (loaded_.tokenizer->added_token(marker)) continue;
     return invalid("suffix: wanted none, since the model has no token " + std::string(marker) +
                    ", found one");
   }
   const MarkedText prompt = infill_prompt(text, *call.suffix);
-  return loaded_.tokenizer->encode(prompt.text, prompt.markers);
+  return named(
+      loaded_.tokenizer->encode(prompt.text, prompt.markers, static_cast<size_t>(bound.n_max)),
+      bound);
 }
 
 Result<std::unique_ptr<ChatJob>> ChatService::begin_completions(std::string_view body) {
@@ -126,8 +171,9 @@ Result<std::unique_ptr<ChatJob>> ChatService::begin_completions(std::string_view
     }
   }
   const CommonFields& common = call.common;
-  ReplyHead head = next_head("cmpl-");
-  Request request = request_of(std::move(ids), common.sampling, common.seeded, common.restore);
+  const uint64_t job = ++n_jobs_;
+  ReplyHead head = head_of(job, "cmpl-");
+  Request request = request_of(std::move(ids), common.sampling, common.seeded, common.restore, job);
   request.max_tokens = max_tokens;
   request.n_choices = call.n_choices;
   request.top_logprobs = call.logprobs.value_or(0);
@@ -137,17 +183,18 @@ Result<std::unique_ptr<ChatJob>> ChatService::begin_completions(std::string_view
 }
 
 Request ChatService::request_of(std::vector<TokenId> prompt, const SamplingOptions& sampling,
-                                bool seeded, std::optional<RestoreGrade> restore) const {
+                                bool seeded, std::optional<RestoreGrade> restore,
+                                uint64_t job) const {
   Request request = {.prompt = std::move(prompt),
                      .sampling = sampling,
                      .restore = restore.value_or(options_.restore)};
-  if (!seeded) request.sampling.seed = salt_ + n_jobs_ * 0x9E3779B97F4A7C15U;
+  if (!seeded) request.sampling.seed = salt_ + job * 0x9E3779B97F4A7C15U;
   request.stop_ids = {static_cast<int32_t>(loaded_.model->config().eos_token_id)};
   return request;
 }
 
-ReplyHead ChatService::next_head(const char* id_prefix) {
-  const std::string tag = hex(salt_) + hex(++n_jobs_);
+ReplyHead ChatService::head_of(uint64_t job, const char* id_prefix) const {
+  const std::string tag = hex(salt_) + hex(job);
   return {.id = id_prefix + tag,
           .created = static_cast<int64_t>(std::time(nullptr)),
           .model = options_.model_name,

@@ -2,6 +2,7 @@
 
 // ChatService: bodies of calls become jobs for the model that is served.
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,7 +26,14 @@ struct ServiceOptions {
   RestoreGrade restore = RestoreGrade::kBounded;  // where a call names none
 };
 
-// Thread rule: one thread.
+// Where encoding a text ends, and for messages its name and how long it may be.
+struct TokenBound {
+  const char* field = "";
+  int64_t n_max = 0;
+  int64_t wanted = 0;
+};
+
+// Thread rule: its members may be called from several threads.
 class ChatService {
  public:
   // The model outlives the service; it has a tokenizer.
@@ -33,28 +41,37 @@ class ChatService {
 
   const ServiceOptions& options() const { return options_; }
   const LoadedModel& loaded() const { return loaded_; }
+  int64_t created_s() const { return created_s_; }  // since 1970
   // kInvalid: the call is refused with status 400; kNotFound: with 404, another model is served.
   Result<std::unique_ptr<ChatJob>> begin(Protocol protocol, std::string_view body);
 
   // kNotFound unless the name is empty or that of the model.
   Result<void> check_model(const std::string& name) const;
-  Result<std::vector<TokenId>> prompt_ids(const ChatRequest& request) const;
+  // Of what is counted or shown and not computed, which may be longer than the context.
+  TokenBound counted(const char* field) const;
+  // kInvalid, in time by the bound, where there are more ids.
+  Result<std::vector<TokenId>> prompt_ids(const ChatRequest& request,
+                                          const TokenBound& bound) const;
+  Result<std::vector<TokenId>> text_ids(const std::string& text, bool raw_prompt,
+                                        const TokenBound& bound) const;
 
  private:
+  TokenBound prompt_bound(const char* field) const;
   Result<std::unique_ptr<ChatJob>> begin_completions(std::string_view body);
   using MakeReply = std::function<std::unique_ptr<Reply>(ReplyHead)>;
   Result<std::unique_ptr<ChatJob>> begin_chat(const ChatCall& call, const char* id_prefix,
                                               const MakeReply& make);
   Result<std::vector<TokenId>> completion_ids(const CompletionsCall& call) const;
   Request request_of(std::vector<TokenId> prompt, const SamplingOptions& sampling, bool seeded,
-                     std::optional<RestoreGrade> restore) const;
-  ReplyHead next_head(const char* id_prefix);
+                     std::optional<RestoreGrade> restore, uint64_t job) const;
+  ReplyHead head_of(uint64_t job, const char* id_prefix) const;
 
   const LoadedModel& loaded_;
   ChatTemplate chat_;
   const ServiceOptions options_;
   uint64_t salt_ = 0;  // of ids and of seeds that no call gave
-  uint64_t n_jobs_ = 0;
+  const int64_t created_s_;
+  std::atomic<uint64_t> n_jobs_ = 0;
 };
 
 }  // namespace fathom

@@ -1,10 +1,13 @@
 #include "serve/connection.h"
 
+#include <exception>
 #include <tuple>
+#include <utility>
 
 #include "serve/admin.h"
 #include "serve/console.h"
 #include "serve/routes.h"
+#include "text/quote.h"
 
 namespace fathom {
 
@@ -13,6 +16,8 @@ namespace http = beast::http;
 namespace {
 
 constexpr milliseconds kGoodbyeMs = milliseconds(1000);
+// Bodies up to here are not counted: those of all connections together are bounded by themselves.
+constexpr int64_t kCountedBodyBytes = 65'536;
 
 // Authorization wins (spec/api.md section 5).
 template <typename Fields>
@@ -46,7 +51,10 @@ Connection::Connection(ServerLoop& loop, tcp::socket socket)
       stream_(std::move(socket), loop.tls()),
       number_(loop.enter(*this)) {}
 
-Connection::~Connection() { loop_.leave(number_); }
+Connection::~Connection() {
+  drop_body();
+  loop_.leave(number_);
+}
 
 asio::awaitable<void> Connection::serve() {
   boost::system::error_code ignored;
@@ -59,9 +67,9 @@ asio::awaitable<void> Connection::serve() {
     more = co_await wait_for_byte();
     idle_ = false;
     if (!more) break;
-    loop_.begin_answer();
-    more = co_await exchange();
-    loop_.end_answer();
+    const ServerLoop::Answering answering(loop_);
+    more = co_await guarded_exchange();
+    drop_body();
   }
   idle_ = false;
   co_await stream_.end(kGoodbyeMs);
@@ -88,9 +96,56 @@ asio::awaitable<bool> Connection::wait_for_byte() {
   co_return true;
 }
 
+// Whatever is thrown in it, most of all for want of memory, is told to the client and the log.
+asio::awaitable<bool> Connection::guarded_exchange() {
+  std::exception_ptr failure;
+  try {
+    co_return co_await exchange();
+  } catch (const std::exception&) {
+    failure = std::current_exception();
+  }
+  loop_.failed(failure);
+  reading_ = false;
+  drop_body();
+  if (begun_) co_return false;
+  const HttpReply reply =
+      error_reply(Dialect::kOpenAi, 503, "request: wanted memory for it, found too little");
+  loop_.answered({}, reply, "");
+  co_await write(reply, false);
+  co_await stream_.linger(kGoodbyeMs);
+  co_return false;
+}
+
+// What is answered before the body of a request is read.
+std::optional<HttpReply> Connection::unwelcome(const HttpRequest& request, const Parser& parser) {
+  const Dialect dialect = dialect_of(request.path);
+  const auto expect = parser.get()[http::field::expect];
+  if (!expect.empty() && !beast::iequals(expect, "100-continue")) {
+    return error_reply(dialect, 417, "Expect: wanted 100-continue, found " + quote(expect));
+  }
+  const auto length = parser.content_length();
+  const int64_t n_bytes = length             ? static_cast<int64_t>(*length)
+                          : parser.chunked() ? options_.body_bytes_max
+                                             : 0;
+  if (n_bytes <= kCountedBodyBytes) return std::nullopt;
+  if (loop_.hold_body(n_bytes)) {
+    held_bytes_ = n_bytes;
+    return std::nullopt;
+  }
+  loop_.metrics().refused("bodies");
+  HttpReply reply =
+      error_reply(dialect, 503,
+                  "body: wanted at most " + std::to_string(options_.bodies_bytes_max) +
+                      " bytes of all requests that are read, found more");
+  reply.retry_after_s = 1;
+  return reply;
+}
+
+void Connection::drop_body() { loop_.drop_body(std::exchange(held_bytes_, 0)); }
+
 // One request and its answer; whether the connection goes on.
 asio::awaitable<bool> Connection::exchange() {
-  http::request_parser<http::string_body> parser;
+  Parser parser;
   parser.header_limit(static_cast<uint32_t>(options_.header_bytes_max));
   parser.body_limit(static_cast<uint64_t>(options_.body_bytes_max));
   // Not the stream's own time limit, which would close the socket before it got its answer.
@@ -98,33 +153,38 @@ asio::awaitable<bool> Connection::exchange() {
   asio::steady_timer limit(loop_.io());
   loop_.limit_reading(limit, number_, ++round_);
   reading_ = true;
-  late_ = false;
+  late_ = head_only_ = begun_ = false;
   auto [code, n] = co_await http::async_read_header(stream_, buffer_, parser, kAwait);
   HttpRequest request;
   Gate::Entry entry;
+  std::optional<HttpReply> refusal;
+  request = head_of(parser.get());  // what came of it
   if (!code) {
-    request = head_of(parser.get());
+    head_only_ = request.method == "HEAD";
     entry = loop_.gate().enter(request);
+    if (entry.tenant == nullptr) loop_.metrics().refused("key");
+    refusal = entry.tenant == nullptr ? std::move(entry.refusal) : unwelcome(request, parser);
   }
   // Who is turned away does not get to send a body.
-  if (entry.tenant != nullptr) {
+  if (!code && !refusal) {
+    const bool asks = !parser.get()[http::field::expect].empty() && buffer_.size() == 0;
+    if (asks && !parser.is_done()) co_await send("HTTP/1.1 100 Continue\r\n\r\n");
     std::tie(code, n) = co_await http::async_read(stream_, buffer_, parser, kAwait);
   }
   reading_ = false;
   limit.cancel();
   if (code) {
-    const HttpReply reply = unread(code, head_of(parser.get()).path);
+    const HttpReply reply = unread(code, request);
     if (reply.status == 0) co_return false;
     co_await write(reply, false);
-    co_await linger();
+    co_await stream_.linger(kGoodbyeMs);
     co_return false;
   }
   auto& message = parser.get();
-  if (entry.tenant == nullptr) {
-    loop_.metrics().refused("key");
-    loop_.answered(request, entry.refusal.status);
-    const bool keep = co_await write(entry.refusal, message.keep_alive() && parser.is_done());
-    if (!keep) co_await linger();
+  if (refusal) {
+    loop_.answered(request, *refusal, entry.tenant == nullptr ? "" : tenant_text(*entry.tenant));
+    const bool keep = co_await write(*refusal, message.keep_alive() && parser.is_done());
+    if (!keep) co_await stream_.linger(kGoodbyeMs);
     co_return keep;
   }
   request.body = std::move(message.body());
@@ -132,8 +192,8 @@ asio::awaitable<bool> Connection::exchange() {
 }
 
 // `streams`: the client knows chunks.
-asio::awaitable<bool> Connection::answer(const HttpRequest& request, const Tenant& tenant,
-                                         bool keep, bool streams) {
+asio::awaitable<bool> Connection::answer(HttpRequest& request, const Tenant& tenant, bool keep,
+                                         bool streams) {
   if (const std::optional<Protocol> protocol = protocol_of(request)) {
     co_return co_await call(request, *protocol, tenant, keep && streams);
   }
@@ -142,13 +202,15 @@ asio::awaitable<bool> Connection::answer(const HttpRequest& request, const Tenan
     reply = std::move(*none);
   } else if (is_admin(request.path)) {
     co_return co_await administer(request, tenant, keep);
-  } else {
+  } else if (request.body.empty()) {
     reply = looked_up(request);
+  } else {
+    co_await loop_.aside(request.body.size(), [&] { reply = looked_up(request); });
   }
   if (request.path == kConsoleState && reply.status == 200) {
     loop_.metrics().responded(request.path, reply.status);  // once a second: the log says nothing
   } else {
-    loop_.answered(request, reply.status, tenant_text(tenant));
+    loop_.answered(request, reply, tenant_text(tenant));
   }
   co_return co_await write(reply, keep);
 }
@@ -178,26 +240,13 @@ asio::awaitable<bool> Connection::administer(const HttpRequest& request, const T
   } else {
     reply = error_reply(Dialect::kOpenAi, 503, "cache: the server is going down");
   }
-  loop_.answered(request, reply.status, tenant_text(tenant));
+  loop_.answered(request, reply, tenant_text(tenant));
   co_return co_await write(reply, keep);
 }
 
-// Reads on for a moment: a connection closed on unread bytes is reset, and the answer lost.
-asio::awaitable<void> Connection::linger() {
-  boost::system::error_code code;
-  stream_.socket().shutdown(tcp::socket::shutdown_send, code);
-  stream_.plain().expires_after(kGoodbyeMs);
-  std::vector<char> ignored(16'384);
-  while (!code) {
-    auto [failed, n] = co_await stream_.plain().async_read_some(asio::buffer(ignored), kAwait);
-    code = failed;
-  }
-  stream_.plain().close();
-}
-
 // What to tell a client whose request could not be read; status 0: nothing.
-HttpReply Connection::unread(boost::system::error_code code, const std::string& path) {
-  const Dialect dialect = dialect_of(path);
+HttpReply Connection::unread(boost::system::error_code code, const HttpRequest& request) {
+  const Dialect dialect = dialect_of(request.path);
   HttpReply reply = {.status = 0};
   if (code == http::error::body_limit) {
     reply = error_reply(
@@ -211,28 +260,34 @@ HttpReply Connection::unread(boost::system::error_code code, const std::string& 
     reply =
         error_reply(dialect, 408,
                     "request: wanted all of it within " + std::to_string(options_.read_ms) + " ms");
+  } else if (code == http::error::partial_message) {
+    reply = error_reply(dialect, 400, "request: wanted all of it, found the end of what is sent");
   } else if (code.category() == make_error_code(http::error::bad_method).category() &&
-             code != http::error::end_of_stream && code != http::error::partial_message) {
-    reply = error_reply(dialect, 400, "request: wanted HTTP/1.1, found: " + code.message());
+             code != http::error::end_of_stream) {
+    reply = error_reply(dialect, 400,
+                        "request: wanted a well-formed HTTP/1.1 request, found: " + code.message());
   }
-  if (reply.status != 0) loop_.answered({}, reply.status);
+  if (reply.status != 0) loop_.answered(request, reply, "");
   return reply;
 }
 
-asio::awaitable<bool> Connection::send(const std::string& bytes) {
+asio::awaitable<bool> Connection::send(const std::string& bytes, Waiting* waiting) {
   // Nearly always the socket takes it at once, which saves a time limit and a turn of the loop.
   boost::system::error_code code;
   const size_t n_taken = stream_.write_now(asio::buffer(bytes), code);
   if (!code && n_taken == bytes.size()) co_return true;
   if (code && code != asio::error::would_block) co_return false;
   stream_.plain().expires_after(milliseconds(options_.write_ms));
+  if (waiting != nullptr) waiting->blocked = &stream_;
   const auto [failed, n] =
       co_await asio::async_write(stream_, asio::buffer(bytes) + n_taken, kAwait);
+  if (waiting != nullptr) waiting->blocked = nullptr;
   stream_.plain().expires_never();
   co_return !failed;
 }
 
 asio::awaitable<bool> Connection::write(const HttpReply& reply, bool keep) {
+  begun_ = true;
   http::response<http::string_body> message(static_cast<http::status>(reply.status), 11);
   message.set(http::field::content_type, reply.content_type);
   if (!reply.allow.empty()) message.set(http::field::allow, reply.allow);
@@ -242,8 +297,9 @@ asio::awaitable<bool> Connection::write(const HttpReply& reply, bool keep) {
   }
   for (const auto& [name, value] : reply.headers) message.set(name, value);
   message.keep_alive(keep);
-  message.body() = reply.body;
+  if (!head_only_) message.body() = reply.body;
   message.prepare_payload();
+  if (head_only_) message.content_length(reply.body.size());
   stream_.plain().expires_after(milliseconds(options_.write_ms));
   auto [code, n] = co_await http::async_write(stream_, message, kAwait);
   stream_.plain().expires_never();

@@ -32,10 +32,22 @@ class Connection {
   void end_reading(uint64_t round);
 
  private:
-  // A call that was taken in.
+  using Parser = beast::http::request_parser<beast::http::string_body>;
+
+  // A call on its way. Where it is not settled, because something was thrown or all ends, its
+  // quota and its place are given back with it.
   struct Call {
-    explicit Call(const asio::any_io_executor& executor) : waiting(executor) {}
+    Call(Connection& owner, const Tenant& caller)
+        : connection(owner), tenant(caller), waiting(owner.stream_.get_executor()) {}
+    ~Call();
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+    Connection& connection;
+    const Tenant& tenant;
     std::unique_ptr<ChatJob> job;
+    bool entered = false;  // in its tenant's quota
+    bool submitted = false;
     RequestId id = {};
     int64_t charged_tokens = 0;
     Waiting waiting;
@@ -43,26 +55,27 @@ class Connection {
 
   // connection.cc
   asio::awaitable<bool> wait_for_byte();
+  asio::awaitable<bool> guarded_exchange();
   asio::awaitable<bool> exchange();
-  asio::awaitable<bool> answer(const HttpRequest& request, const Tenant& tenant, bool keep,
-                               bool streams);
+  std::optional<HttpReply> unwelcome(const HttpRequest& request, const Parser& parser);
+  void drop_body();
+  asio::awaitable<bool> answer(HttpRequest& request, const Tenant& tenant, bool keep, bool streams);
   HttpReply looked_up(const HttpRequest& request) const;
   asio::awaitable<bool> administer(const HttpRequest& request, const Tenant& tenant, bool keep);
-  asio::awaitable<void> linger();
-  HttpReply unread(boost::system::error_code code, const std::string& path);
-  asio::awaitable<bool> send(const std::string& bytes);
+  HttpReply unread(boost::system::error_code code, const HttpRequest& request);
+  // Where it has to wait, `waiting` knows of it.
+  asio::awaitable<bool> send(const std::string& bytes, Waiting* waiting = nullptr);
   asio::awaitable<bool> write(const HttpReply& reply, bool keep);
 
   // connection_call.cc
-  asio::awaitable<bool> call(const HttpRequest& request, Protocol protocol, const Tenant& tenant,
+  asio::awaitable<bool> call(HttpRequest& request, Protocol protocol, const Tenant& tenant,
                              bool keep);
-  HttpReply take_in(const HttpRequest& request, Protocol protocol, const Tenant& tenant,
-                    Call& call);
+  asio::awaitable<HttpReply> take_in(HttpRequest& request, Protocol protocol, Call& call);
   HttpReply refused(Dialect dialect, const QuotaRefusal& refusal, const Tenant& tenant);
-  Result<void> submit(Request request, const Tenant& tenant, Call& call);
+  Result<void> submit(Request request, Call& call);
   asio::awaitable<bool> stream_out(Call& call, bool keep);
   asio::awaitable<bool> advance(Call& call);
-  void settle(const HttpRequest& request, const Tenant& tenant, const Call& call, bool open);
+  void settle(const HttpRequest& request, Call& call, bool open);
 
   ServerLoop& loop_;
   const ServerOptions& options_;
@@ -73,6 +86,9 @@ class Connection {
   bool idle_ = true;
   bool reading_ = false;
   bool late_ = false;
+  bool head_only_ = false;  // the request is HEAD
+  bool begun_ = false;      // an answer, so that there is no room for another
+  int64_t held_bytes_ = 0;  // of a body
 };
 
 }  // namespace fathom

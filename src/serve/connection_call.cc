@@ -27,15 +27,22 @@ std::string call_text(const CallRecord& record, double now_s) {
 
 }  // namespace
 
-asio::awaitable<bool> Connection::call(const HttpRequest& request, Protocol protocol,
+Connection::Call::~Call() {
+  if (submitted) {
+    connection.loop_.forget(id);
+    connection.loop_.cancel(id);
+  }
+  if (entered) connection.loop_.gate().quota(tenant).leave(charged_tokens, 0, now_us());
+}
+
+asio::awaitable<bool> Connection::call(HttpRequest& request, Protocol protocol,
                                        const Tenant& tenant, bool keep) {
-  Call call(stream_.get_executor());
-  const HttpReply refusal = take_in(request, protocol, tenant, call);
+  Call call(*this, tenant);
+  const HttpReply refusal = co_await take_in(request, protocol, call);
   if (refusal.status != 200) {
-    loop_.answered(request, refusal.status, tenant_text(tenant));
+    loop_.answered(request, refusal, tenant_text(tenant));
     co_return co_await write(refusal, keep);
   }
-  loop_.expect(call.id, call.waiting);
   // Looks out for the client's end while its answer is made. Once for an answer: a wait for the
   // socket beside that for each token costs more than the token. The next request, if it has come
   // already, hides an end.
@@ -44,51 +51,53 @@ asio::awaitable<bool> Connection::call(const HttpRequest& request, Protocol prot
   bool open = true;
   if (job.stream()) {
     const std::string head = stream_head() + event_chunks(job.reply().open());
-    open = co_await send(head);
+    begun_ = true;
+    open = co_await send(head, &call.waiting);
   }
   while (open && !job.ended()) open = co_await advance(call);
-  loop_.forget(call.id);
   boost::system::error_code ignored;
   stream_.socket().cancel(ignored);  // the look-out
-  if (!job.ended() || job.failure()) loop_.host().cancel(call.id);
-  settle(request, tenant, call, open);
+  settle(request, call, open);
   if (!open) co_return false;
   if (job.stream()) co_return co_await stream_out(call, keep);
-  const HttpReply reply = job.failure() ? error_reply(dialect_of(request.path), 500, *job.failure())
+  const HttpReply reply = job.failure() ? error_reply(dialect_of(request.path),
+                                                      call.waiting.cut ? 503 : 500, *job.failure())
                                         : HttpReply{.body = job.reply().whole()};
   co_return co_await write(reply, keep);
 }
 
 // The call's request is with the engine, or the reply says why not.
-HttpReply Connection::take_in(const HttpRequest& request, Protocol protocol, const Tenant& tenant,
-                              Call& call) {
+asio::awaitable<HttpReply> Connection::take_in(HttpRequest& request, Protocol protocol,
+                                               Call& call) {
+  const Tenant& tenant = call.tenant;
   const Dialect dialect = dialect_of(request.path);
   Quota& quota = loop_.gate().quota(tenant);
   call.waiting.record.begun_s = steady_seconds();
-  if (const auto refusal = quota.enter(now_us())) return refused(dialect, *refusal, tenant);
-  Result<std::unique_ptr<ChatJob>> begun = loop_.service().begin(protocol, request.body);
-  if (!begun) {
-    quota.leave(0, 0, now_us());
-    return refusal(dialect, begun.error(), false, 0);
-  }
+  if (const auto refusal = quota.enter(now_us())) co_return refused(dialect, *refusal, tenant);
+  call.entered = true;
+  Result<std::unique_ptr<ChatJob>> begun = exhausted("request: wanted a look at it, found none");
+  co_await loop_.aside(request.body.size(), [&] {
+    begun = loop_.service().begin(protocol, request.body);
+    request.body = std::string();  // not held while the answer is made
+  });
+  drop_body();
+  if (!begun) co_return refusal(dialect, begun.error(), false, 0);
   call.job = std::move(*begun);
   Request asked = call.job->take_request();
   const auto n_prompt = static_cast<int64_t>(asked.prompt.size());
   const int64_t n_most = n_prompt + asked.max_tokens * asked.n_choices;
   if (const auto refusal = quota.charge(n_most, now_us())) {
-    quota.leave(0, 0, now_us());
-    return refused(dialect, *refusal, tenant);
+    co_return refused(dialect, *refusal, tenant);
   }
   call.charged_tokens = n_most;
   call.waiting.record.prompt_tokens = n_prompt;
-  const Result<void> submitted = submit(std::move(asked), tenant, call);
-  if (submitted) return {};
-  quota.leave(n_most, 0, now_us());
+  const Result<void> submitted = submit(std::move(asked), call);
+  if (submitted) co_return HttpReply{};
   const bool draining = loop_.host().draining();
   if (submitted.error().code == ErrorCode::kExhausted) {
     loop_.metrics().refused(draining ? "drain" : "queue");
   }
-  return refusal(dialect, submitted.error(), draining, loop_.host().retry_us(tenant.id));
+  co_return refusal(dialect, submitted.error(), draining, loop_.host().retry_us(tenant.id));
 }
 
 HttpReply Connection::refused(Dialect dialect, const QuotaRefusal& refusal, const Tenant& tenant) {
@@ -98,18 +107,24 @@ HttpReply Connection::refused(Dialect dialect, const QuotaRefusal& refusal, cons
   return fathom::refusal(dialect, exhausted(refusal.message), false, retry_us);
 }
 
-Result<void> Connection::submit(Request request, const Tenant& tenant, Call& call) {
+Result<void> Connection::submit(Request request, Call& call) {
+  const Tenant& tenant = call.tenant;
   request.tenant = tenant.id;
   request.tenant_salt = loop_.gate().salt(tenant);
   request.tenant_weight = tenant.weight;
   request.priority = tenant.priority;
   FATHOM_ASSIGN_OR_RETURN(call.id, loop_.host().submit(std::move(request)));
+  call.submitted = true;
+  loop_.expect(call.id, call.waiting);
   return {};
 }
 
-// The call is over: its quota, its figures, its line.
-void Connection::settle(const HttpRequest& request, const Tenant& tenant, const Call& call,
-                        bool open) {
+// The call is over: its place, its quota, its figures, its line.
+void Connection::settle(const HttpRequest& request, Call& call, bool open) {
+  const Tenant& tenant = call.tenant;
+  loop_.forget(call.id);
+  if (!call.job->ended() || call.job->failure()) loop_.cancel(call.id);
+  call.submitted = call.entered = false;
   const CallRecord& record = call.waiting.record;
   const double now_s = steady_seconds();
   loop_.gate().quota(tenant).leave(call.charged_tokens,
@@ -123,11 +138,13 @@ void Connection::settle(const HttpRequest& request, const Tenant& tenant, const 
                         : stopped ? "stop"
                                   : "length",
                         now_s);
-  loop_.answered(request,
-                 !open    ? 499
-                 : failed ? 500
-                          : 200,
-                 tenant_text(tenant) + call_text(record, now_s));
+  loop_.answered(
+      request,
+      !open              ? 499
+      : !failed          ? 200
+      : call.waiting.cut ? 503
+                         : 500,
+      tenant_text(tenant) + call_text(record, now_s) + (failed ? ": " + *call.job->failure() : ""));
 }
 
 // The end of a stream.
@@ -147,13 +164,17 @@ asio::awaitable<bool> Connection::advance(Call& call) {
   Waiting& waiting = call.waiting;
   ChatJob& job = *call.job;
   if (waiting.overrun) co_return false;
+  if (waiting.cut) {
+    job.lose("answer: wanted its end before the server goes down, found none");
+    co_return true;
+  }
   if (waiting.outputs.empty() && !waiting.stirred) {
     waiting.bell.expires_after(milliseconds(options_.keep_alive_ms));
     co_await waiting.bell.async_wait(kAwait);
-    if (waiting.outputs.empty() && job.stream() &&
+    if (waiting.outputs.empty() && job.stream() && !waiting.cut &&
         waiting.bell.expiry() <= std::chrono::steady_clock::now()) {
       const std::string comment = comment_chunk("keep-alive");
-      co_return co_await send(comment);
+      co_return co_await send(comment, &waiting);
     }
   }
   // Inside TLS the first bytes may be other than an end, which then stirs nobody.
@@ -168,7 +189,7 @@ asio::awaitable<bool> Connection::advance(Call& call) {
     if (job.said_all() && !was_said) loop_.host().cancel(call.id);
   }
   if (!job.stream() || pieces.empty()) co_return true;
-  co_return co_await send(pieces);
+  co_return co_await send(pieces, &waiting);
 }
 
 }  // namespace fathom

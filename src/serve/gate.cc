@@ -3,6 +3,7 @@
 #include "serve/admin.h"
 #include "serve/console.h"
 #include "serve/routes.h"
+#include "text/quote.h"
 
 namespace fathom {
 namespace {
@@ -28,8 +29,10 @@ Gate::Entry Gate::enter(const HttpRequest& request) const {
   const std::optional<KeyRole> needed = needed_role(request.path);
   if (!needed || (open() && *needed != KeyRole::kAdmin)) return {.tenant = &anybody_};
   if (open()) {
-    return {.refusal = error_reply(dialect, 403,
-                                   request.path + ": wanted a server with keys, found none")};
+    return {.refusal = error_reply(
+                dialect, 403,
+                (route_label(request.path).empty() ? quote(request.path) : request.path) +
+                    ": wanted a server with keys, found none")};
   }
   if (request.key.empty()) {
     return {.refusal = error_reply(

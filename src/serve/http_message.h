@@ -21,7 +21,8 @@ struct HttpReply {
   int status = 200;
   std::string body;
   std::string content_type = "application/json";
-  std::string allow;          // with 405
+  std::string error = {};     // what was wrong, for the log
+  std::string allow = {};     // with 405
   int64_t retry_after_s = 0;  // 0: no such header
   std::vector<std::pair<std::string, std::string>> headers = {};
 };

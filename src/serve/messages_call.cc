@@ -266,11 +266,6 @@ void read_thinking(BodyFields& fields, Translation* to) {
   if (const Json* effort = inner.find("effort")) to->set("reasoning_effort", *effort);
 }
 
-std::optional<int64_t> read_max_tokens(BodyFields& fields) {
-  const auto asked = fields.integer("max_tokens", 1, INT64_MAX);
-  return asked ? std::optional(std::min(*asked, kMaxTokensMax)) : std::nullopt;
-}
-
 }  // namespace
 
 Result<ChatCall> parse_messages_call(std::string_view body) {
@@ -302,7 +297,7 @@ Result<ChatCall> parse_messages_call(std::string_view body) {
   }
   fields.object("metadata");
   const CommonFields common = read_common(fields);
-  ChatCall call = {.max_tokens = read_max_tokens(fields)};
+  ChatCall call = {.max_tokens = fields.integer("max_tokens", 1, INT64_MAX)};
   FATHOM_RETURN_IF_ERROR(fields.done());
   FATHOM_ASSIGN_OR_RETURN(call.request, translation.parse(ToolNames::kPlain));
   apply_common(common, &call);

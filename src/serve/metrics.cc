@@ -36,8 +36,8 @@ ServerMetrics::ServerMetrics()
       per_token_s_(kTokenS),
       whole_s_(kWholeS) {
   for (const char* reason : {"stop", "length", "abort", "error"}) ended_[reason] = 0;
-  for (const char* reason : {"key", "queue", "drain", "requests_per_minute", "tokens_per_minute",
-                             "concurrent_requests"}) {
+  for (const char* reason : {"key", "queue", "drain", "bodies", "connections",
+                             "requests_per_minute", "tokens_per_minute", "concurrent_requests"}) {
     refused_[reason] = 0;
   }
 }

@@ -33,7 +33,8 @@ class ServerMetrics {
   // Each answered request. `route` is one of the server's, or empty: a path that is none is the
   // caller's choice, and would make a series of its own each time.
   void responded(const std::string& route, int status);
-  // A call that was not taken in: "key", "queue", "drain" or the limit's name.
+  // A call that was not taken in: "key", "queue", "drain", "bodies", "connections" or the
+  // limit's name.
   void refused(const std::string& reason) { ++refused_[reason]; }
   // An output arrived for the call, which takes it up.
   void arrived(CallRecord& call, const Output& output, double now_s);

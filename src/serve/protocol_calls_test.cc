@@ -66,7 +66,10 @@ TEST(MessagesCall, TakesEffortAsANumberAndLowersLargeAnswers) {
                           std::string(kUser) + "]}");
   ASSERT_TRUE(call) << call.error().message;
   EXPECT_EQ(call->request.effort, 42);
-  EXPECT_EQ(call->max_tokens, kMaxTokensMax);
+  EXPECT_EQ(*answer_tokens(*call, 10, 500'000), kMaxTokensMax);
+  EXPECT_EQ(answer_tokens(*call, 10, 100).error().message,
+            "max_tokens: wanted at most 90 beside a prompt of 10 tokens in a context of 100, found "
+            "400000");
 }
 
 std::string responses(const std::string& members) {

@@ -10,6 +10,7 @@
 #include "serve/console.h"
 #include "serve/messages_reply.h"
 #include "serve/token_calls.h"
+#include "text/quote.h"
 
 namespace fathom {
 namespace {
@@ -23,6 +24,14 @@ struct PlainCall {
   const std::string& version;
   bool draining = false;
 };
+// What stands before the name of a model; empty: another path.
+std::string_view model_prefix(std::string_view path) {
+  for (const std::string_view prefix : {"/v1/models/", "/models/"}) {
+    if (path.starts_with(prefix) && path.size() > prefix.size()) return prefix;
+  }
+  return "";
+}
+
 using PlainAnswer = HttpReply (*)(const PlainCall& call);
 
 enum class Place : uint8_t {
@@ -50,13 +59,26 @@ HttpReply version(const PlainCall& call) {
   return {.body = json::serialize(json::object{{"version", call.version}})};
 }
 
+json::object model_json(const ChatService& service) {
+  const ServiceOptions& served = service.options();
+  return {{"id", served.model_name},
+          {"object", "model"},
+          {"created", service.created_s()},
+          {"owned_by", "fathom"},
+          {"context_length", served.context}};
+}
+
 HttpReply models(const PlainCall& call) {
-  const ServiceOptions& served = call.service.options();
-  const json::object model = {{"id", served.model_name},
-                              {"object", "model"},
-                              {"owned_by", "fathom"},
-                              {"context_length", served.context}};
+  const json::object model = model_json(call.service);
   return {.body = json::serialize(json::object{{"object", "list"}, {"data", json::array{model}}})};
+}
+
+HttpReply model(const PlainCall& call) {
+  const std::string& path = call.request.path;
+  const std::string name = path.substr(model_prefix(path).size());
+  const Result<void> known = call.service.check_model(name);
+  if (!known) return refusal(Dialect::kOpenAi, known.error(), call.draining, 0);
+  return {.body = json::serialize(model_json(call.service))};
 }
 
 HttpReply tokens(const PlainCall& call,
@@ -72,6 +94,7 @@ HttpReply decode(const PlainCall& call) { return tokens(call, detokenize); }
 HttpReply console_file(const PlainCall& call) { return console_file_reply(call.request); }
 
 constexpr Route kConsoleFile = {"", "GET", console_file};
+constexpr Route kModel = {"/v1/models/NAME", "GET", model};
 constexpr auto kRoutes = std::to_array<Route>({
     {"/health", "GET", health},
     {"/ready", "GET", ready},
@@ -104,6 +127,7 @@ const Route* find_route(const std::string& path) {
   for (const Route& route : kRoutes) {
     if (route.path == path) return &route;
   }
+  if (!model_prefix(path).empty()) return &kModel;
   return is_console_file(path) ? &kConsoleFile : nullptr;
 }
 
@@ -123,21 +147,28 @@ Dialect dialect_of(const std::string& path) {
 HttpReply error_reply(Dialect dialect, int status, const std::string& message) {
   return {.status = status,
           .body = dialect == Dialect::kAnthropic ? messages_error_body(status, message)
-                                                 : error_body(status, message)};
+                                                 : error_body(status, message),
+          .error = message};
 }
 
-bool is_route(const std::string& path) { return find_route(path) != nullptr; }
+std::string route_label(const std::string& path) {
+  const Route* route = find_route(path);
+  if (route == nullptr) return "";
+  return route->path.empty() ? path : std::string(route->path);
+}
 
 std::optional<HttpReply> no_route(const HttpRequest& request) {
   const Dialect dialect = dialect_of(request.path);
   const Route* route = find_route(request.path);
   if (route == nullptr) {
-    return error_reply(dialect, 404, "path: wanted a route of this server, found " + request.path);
+    return error_reply(dialect, 404,
+                       "path: wanted a route of this server, found " + quote(request.path));
   }
-  if (route->method == request.method) return std::nullopt;
+  const bool looks = request.method == "HEAD" && route->method == "GET";  // written without a body
+  if (looks || route->method == request.method) return std::nullopt;
   const std::string wanted(route->method);
-  HttpReply reply =
-      error_reply(dialect, 405, request.path + ": wanted " + wanted + ", found " + request.method);
+  HttpReply reply = error_reply(
+      dialect, 405, request.path + ": wanted " + wanted + ", found " + quote(request.method));
   reply.allow = wanted;
   return reply;
 }

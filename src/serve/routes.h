@@ -20,8 +20,9 @@ Dialect dialect_of(const std::string& path);
 
 HttpReply error_reply(Dialect dialect, int status, const std::string& message);
 
-// Whether the server answers anything but 404 there.
-bool is_route(const std::string& path);
+// The path where the server answers anything but 404, with NAME for a part of the caller's choice;
+// empty: it answers 404.
+std::string route_label(const std::string& path);
 // 404 or 405; nothing where the path is a route and the method its own.
 std::optional<HttpReply> no_route(const HttpRequest& request);
 

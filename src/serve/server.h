@@ -10,7 +10,8 @@
 //   GET  /console (console.h)
 //
 // A slow client (too many bytes unsent, or none taken for a while) and one that went away are
-// cancelled; nobody else is touched. Source: docs/design.md section 4.
+// cancelled; nobody else is touched. Bodies are read into prompts beside the loop: short ones on
+// one thread, long ones on another. Source: docs/design.md section 4.
 
 #include <atomic>
 #include <functional>
@@ -29,22 +30,30 @@ struct ServerOptions {
   int64_t max_connections = 4096;  // fewer where the limit of open files is lower
   int64_t body_bytes_max = int64_t{48} << 20;
   int64_t header_bytes_max = 16'384;
-  int64_t idle_ms = 60'000;           // of a kept connection without a request
-  int64_t read_ms = 30'000;           // for a whole request, from its first byte on
-  int64_t write_ms = 30'000;          // that a client may take nothing
-  int64_t keep_alive_ms = 15'000;     // between comments of a silent stream
-  int64_t waiting_outputs_max = 256;  // of one answer, before its client counts as too slow
-  bool end_at_signals = false;        // SIGTERM and SIGINT, from listen() on, do what stop() does
-  KeyRing keys;                       // none: anybody is served, and nobody administers
+  int64_t idle_ms = 60'000;        // of a kept connection without a request
+  int64_t read_ms = 30'000;        // for a whole request, from its first byte on
+  int64_t write_ms = 30'000;       // that a client may take nothing
+  int64_t keep_alive_ms = 15'000;  // between comments of a silent stream
+  // Of one answer while its client's socket takes nothing, before the client counts as too slow.
+  int64_t waiting_outputs_max = 256;
+  int64_t bodies_bytes_max = int64_t{512} << 20;  // of the long bodies that are read at once
+  int64_t drain_ms = 30'000;                      // after which a drain cancels what is live
+  // SIGTERM and SIGINT, from listen() on, do what stop() does; the one after that ends the process.
+  bool end_at_signals = false;
+  KeyRing keys;                 // none: anybody is served, and nobody administers
   std::string tls_certificate;  // a file with the chain, and one with its key; empty: plain HTTP
   std::string tls_key;
   std::string version;
   // One line for each answered request, without a line feed, with the tenant's name and never its
-  // key; may be null.
+  // key, and with what was wrong with a refused one; may be null.
   std::function<void(const std::string& line)> log;
 };
 
 class ServerLoop;
+
+// The IP address that a host of `--listen` names: an address, IPv6 in brackets, or localhost.
+// kInvalid: another.
+Result<std::string> listen_address(const std::string& host);
 
 class Server {
  public:
@@ -57,7 +66,7 @@ class Server {
   int port() const;
   // No keys, on an address that others can reach.
   bool unguarded() const;
-  // Serves until stop(); what was taken in is finished.
+  // Serves until stop(); what was taken in is finished, or lost after drain_ms.
   void run();
   void stop();  // any thread
 

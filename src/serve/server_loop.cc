@@ -1,15 +1,38 @@
 #include "serve/server_loop.h"
 
+#include <algorithm>
+#include <new>
+
 #include "serve/connection.h"
 #include "serve/routes.h"
 #include "serve/tls.h"
+#include "text/quote.h"
 
 namespace fathom {
 namespace {
 
-constexpr size_t kLoggedPathMax = 200;
+constexpr size_t kLoggedErrorBytes = 400;
+constexpr size_t kLoggedMethodBytes = 32;
+constexpr size_t kShortBodyBytes = 65'536;
+constexpr milliseconds kAcceptPauseMs = milliseconds(200);
+constexpr milliseconds kGoodbyeMs = milliseconds(1000);
+constexpr int64_t kTurnedAwayMax = 32;  // beyond them a connection is closed without a word
+constexpr double kTellAgainS = 60;
 
 }  // namespace
+
+Result<std::string> listen_address(const std::string& host) {
+  if (host == "localhost") return std::string("127.0.0.1");
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  const std::string address = bracketed ? host.substr(1, host.size() - 2) : host;
+  boost::system::error_code code;
+  const auto made = asio::ip::make_address(address, code);
+  if (code || bracketed != made.is_v6()) {
+    return invalid("--listen: wanted an IP address, IPv6 in brackets, or localhost, found " +
+                   quote(host));
+  }
+  return address;
+}
 
 ServerLoop::ServerLoop(ChatService& service, Engine& engine, const ServerOptions& options)
     : service_(service),
@@ -17,7 +40,8 @@ ServerLoop::ServerLoop(ChatService& service, Engine& engine, const ServerOptions
       options_(options),
       gate_(options.keys),
       acceptor_(io_),
-      signals_(io_) {}
+      signals_(io_),
+      drain_limit_(io_) {}
 
 Result<void> ServerLoop::listen() {
   if (!options_.tls_certificate.empty()) {
@@ -27,7 +51,7 @@ Result<void> ServerLoop::listen() {
   const std::string where = options_.host + ":" + std::to_string(options_.port);
   boost::system::error_code code;
   const auto address = asio::ip::make_address(options_.host, code);
-  if (code) return invalid("listen: wanted an IP address, found " + options_.host);
+  if (code) return invalid("listen: wanted an IP address, found " + quote(options_.host));
   loopback_ = address.is_loopback();
   const tcp::endpoint endpoint(address, static_cast<uint16_t>(options_.port));
   acceptor_.open(endpoint.protocol(), code);
@@ -53,7 +77,12 @@ void ServerLoop::run() {
       if (!failed) drain();
     });
   }
+  const auto until_stopped = asio::make_work_guard(io_);
   io_.run();
+  for (asio::thread_pool* lane : {&short_lane_, &long_lane_}) {
+    lane->stop();
+    lane->join();
+  }
   host_.reset();
 }
 
@@ -63,12 +92,32 @@ void ServerLoop::stop() {
 
 // Takes nothing more; once the last answer is out the loop ends.
 void ServerLoop::drain() {
+  if (host_->draining()) return;
   host_->drain();
   boost::system::error_code code;
   acceptor_.close(code);
-  signals_.cancel(code);
+  signals_.clear(code);  // the next one ends the process, as it does any
+  drain_limit_.expires_after(milliseconds(options_.drain_ms));
+  drain_limit_.async_wait([this](boost::system::error_code stopped) {
+    if (!stopped) cut_off();
+  });
   for (const auto& [number, connection] : connections_) connection->close_idle();
   end_if_drained();
+}
+
+// Ends what is live; what does not even take its end is left.
+void ServerLoop::cut_off() {
+  log("- - drain: wanted an end of all requests within " + std::to_string(options_.drain_ms) +
+      " ms, found " + std::to_string(n_answering_) + " more, which are cut off");
+  for (const auto& [id, waiting] : waiting_) {
+    waiting->cut = true;
+    host_->cancel(id);
+    waiting->bell.cancel();
+  }
+  drain_limit_.expires_after(kGoodbyeMs);
+  drain_limit_.async_wait([this](boost::system::error_code stopped) {
+    if (!stopped) io_.stop();
+  });
 }
 
 void ServerLoop::end_if_drained() {
@@ -83,7 +132,10 @@ void ServerLoop::deliver(std::vector<Output>& outputs) {
     Waiting& waiting = *found->second;
     metrics_.arrived(waiting.record, output, now_s);
     waiting.outputs.push_back(std::move(output));
-    if (static_cast<int64_t>(waiting.outputs.size()) > options_.waiting_outputs_max) {
+    const auto n_waiting = static_cast<int64_t>(waiting.outputs.size());
+    // Outputs that wait for this loop are not the client's fault.
+    if (waiting.blocked != nullptr && n_waiting > options_.waiting_outputs_max &&
+        !waiting.blocked->has_room()) {
       waiting.overrun = true;
     }
     waiting.bell.cancel();
@@ -100,21 +152,82 @@ void ServerLoop::stir_when_readable(tcp::socket& socket, RequestId id) {
 }
 
 asio::awaitable<void> ServerLoop::accept() {
+  asio::steady_timer pause(io_);
   while (true) {
     auto [code, socket] = co_await acceptor_.async_accept(kAwait);
     if (!acceptor_.is_open()) co_return;
-    const auto n_connections = static_cast<int64_t>(connections_.size());
-    if (code || n_connections >= options_.max_connections) continue;
-    asio::co_spawn(io_, connection(std::move(socket)), asio::detached);
+    const bool full = static_cast<int64_t>(connections_.size()) >= options_.max_connections;
+    if ((code || full) && (told_s_ == 0 || steady_seconds() - told_s_ > kTellAgainS)) {
+      told_s_ = steady_seconds();
+      log("- - connection: wanted a place, found " +
+          (code ? code.message() : std::to_string(connections_.size()) + " connections"));
+    }
+    if (code) {  // of files, for instance, that will not be there again at once
+      pause.expires_after(kAcceptPauseMs);
+      co_await pause.async_wait(kAwait);
+      if (!acceptor_.is_open()) co_return;
+    } else if (full) {
+      metrics_.refused("connections");
+      if (n_turned_away_ < kTurnedAwayMax && !tls_) {
+        asio::co_spawn(io_, turn_away(std::move(socket)), asio::detached);
+      }
+    } else {
+      begin(std::move(socket));
+    }
+  }
+}
+
+void ServerLoop::begin(tcp::socket socket) {
+  try {
+    asio::co_spawn(io_, connection(std::move(socket)), [this](const std::exception_ptr& failure) {
+      if (failure) failed(failure);
+      if (host_->draining()) end_if_drained();
+    });
+  } catch (const std::bad_alloc&) {
+    failed(std::current_exception());
   }
 }
 
 asio::awaitable<void> ServerLoop::connection(tcp::socket socket) {
-  {
-    Connection connection(*this, std::move(socket));
-    co_await connection.serve();
-  }
-  if (host_->draining()) end_if_drained();
+  Connection connection(*this, std::move(socket));
+  co_await connection.serve();
+}
+
+asio::awaitable<void> ServerLoop::turn_away(tcp::socket socket) {
+  ++n_turned_away_;
+  ByteStream stream(std::move(socket), nullptr);
+  const HttpReply reply =
+      error_reply(Dialect::kOpenAi, 503, "connection: wanted a place, found none");
+  const std::string text =
+      "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
+      "Connection: close\r\nContent-Length: " +
+      std::to_string(reply.body.size()) + "\r\n\r\n" + reply.body;
+  boost::system::error_code ignored;
+  stream.write_now(asio::buffer(text), ignored);
+  metrics_.responded("", reply.status);
+  co_await stream.linger(kGoodbyeMs);
+  --n_turned_away_;
+}
+
+bool ServerLoop::hold_body(int64_t n_bytes) {
+  const int64_t most = std::max(options_.bodies_bytes_max, options_.body_bytes_max);
+  if (n_bytes > most - body_bytes_) return false;
+  body_bytes_ += n_bytes;
+  return true;
+}
+
+asio::awaitable<void> ServerLoop::aside(size_t body_bytes, const std::function<void()>& work) {
+  asio::thread_pool& lane = body_bytes > kShortBodyBytes ? long_lane_ : short_lane_;
+  const auto run = [&work]() -> asio::awaitable<void> {
+    work();
+    co_return;
+  };
+  const auto [failure] = co_await asio::co_spawn(lane, run, kAwait);
+  if (failure) std::rethrow_exception(failure);
+}
+
+void ServerLoop::cancel(RequestId id) {
+  if (host_) host_->cancel(id);
 }
 
 uint64_t ServerLoop::enter(Connection& connection) {
@@ -163,11 +276,29 @@ ServerView ServerLoop::view() const {
           .limits = mailbox.limits()};
 }
 
+void ServerLoop::answered(const HttpRequest& request, const HttpReply& reply,
+                          const std::string& tenant) {
+  const std::string error = one_line(reply.error, kLoggedErrorBytes);
+  answered(request, reply.status, tenant + (error.empty() ? "" : ": " + error));
+}
+
 void ServerLoop::answered(const HttpRequest& request, int status, const std::string& more) {
-  metrics_.responded(is_route(request.path) ? request.path : "", status);
-  log((request.method.empty() ? "-" : request.method) + " " +
-      (request.path.empty() ? "-" : request.path.substr(0, kLoggedPathMax)) + " " +
+  metrics_.responded(route_label(request.path), status);
+  const std::string method = request.method.substr(0, kLoggedMethodBytes);
+  const bool plain = request.path == route_label(request.path);
+  const std::string path = plain ? request.path : quote(request.path);
+  log((method.empty() ? "-" : method) + " " + (path.empty() ? "-" : path) + " " +
       std::to_string(status) + more);
+}
+
+void ServerLoop::failed(const std::exception_ptr& failure) const {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::bad_alloc&) {
+    log("- - connection: wanted memory, found none");
+  } catch (const std::exception& other) {
+    log(std::string("- - connection: ") + other.what());
+  }
 }
 
 void ServerLoop::log(const std::string& line) const {

@@ -6,6 +6,8 @@
 // Thread rule: all of it on the thread that is in run(), but for stop().
 
 #include <deque>
+#include <exception>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -27,7 +29,9 @@ struct Waiting {
   std::deque<Output> outputs;
   asio::steady_timer bell;
   CallRecord record;
+  ByteStream* blocked = nullptr;  // its client has not yet taken what was sent last
   bool overrun = false;
+  bool cut = false;      // the time of a drain is over
   bool stirred = false;  // the socket: its end, or the next request
 };
 
@@ -53,9 +57,23 @@ class ServerLoop {
 
   uint64_t enter(Connection& connection);
   void leave(uint64_t number);
-  // A request is on its way: the loop does not end.
-  void begin_answer() { ++n_answering_; }
-  void end_answer() { --n_answering_; }
+  // A request is on its way while one of these lives: the loop does not end.
+  class Answering {
+   public:
+    explicit Answering(ServerLoop& loop) : loop_(loop) { ++loop_.n_answering_; }
+    ~Answering() { --loop_.n_answering_; }
+    Answering(const Answering&) = delete;
+    Answering& operator=(const Answering&) = delete;
+
+   private:
+    ServerLoop& loop_;
+  };
+  // Bytes of a body that is read; false: there are too many.
+  bool hold_body(int64_t n_bytes);
+  void drop_body(int64_t n_bytes) { body_bytes_ -= n_bytes; }
+  // Runs the work, which takes a time by the size of a body, on a thread beside the loop. What it
+  // throws comes back.
+  asio::awaitable<void> aside(size_t body_bytes, const std::function<void()>& work);
   // After read_ms, tells the connection, if it is still there, that the time for `round` is over.
   void limit_reading(asio::steady_timer& timer, uint64_t connection, uint64_t round);
 
@@ -63,11 +81,15 @@ class ServerLoop {
   // Once, if the answer is still waited for by then.
   void stir_when_readable(tcp::socket& socket, RequestId id);
   void forget(RequestId id) { waiting_.erase(id); }
+  void cancel(RequestId id);
   // Nothing: the server is going down.
   asio::awaitable<std::optional<CacheReport>> ask(CacheOrder order);
 
-  // Counts the answer and writes its line; `more` goes to the end of it.
+  // Counts the answer and writes its line, with what was wrong at its end.
+  void answered(const HttpRequest& request, const HttpReply& reply, const std::string& tenant);
+  // `more` goes to the end of the line.
   void answered(const HttpRequest& request, int status, const std::string& more = "");
+  void failed(const std::exception_ptr& failure) const;
   void log(const std::string& line) const;
 
  private:
@@ -78,10 +100,13 @@ class ServerLoop {
   };
 
   void drain();
+  void cut_off();
   void end_if_drained();
   void deliver(std::vector<Output>& outputs);
   asio::awaitable<void> accept();
+  void begin(tcp::socket socket);
   asio::awaitable<void> connection(tcp::socket socket);
+  asio::awaitable<void> turn_away(tcp::socket socket);
 
   ChatService& service_;
   Engine& engine_;
@@ -93,13 +118,19 @@ class ServerLoop {
   std::map<RequestId, Waiting*> waiting_;
   std::map<uint64_t, Asked*> asked_;
   std::map<uint64_t, Connection*> connections_;
-  asio::io_context io_{1};  // ends what still waits, and that leaves the maps: after them
+  int64_t n_answering_ = 0;
+  int64_t body_bytes_ = 0;
+  int64_t n_turned_away_ = 0;  // and not gone yet
+  double told_s_ = 0;          // when a connection was last said to have found no place
+  asio::io_context io_{1};     // ends what still waits, and that leaves the maps: after them
   tcp::acceptor acceptor_;
   asio::signal_set signals_;
+  asio::steady_timer drain_limit_;
+  asio::thread_pool short_lane_{1};  // a long body holds up no short one
+  asio::thread_pool long_lane_{1};
   std::optional<EngineHost> host_;
   uint64_t last_asked_ = 0;
   uint64_t last_connection_ = 0;
-  int64_t n_answering_ = 0;
   int port_ = 0;
   bool loopback_ = true;
 };

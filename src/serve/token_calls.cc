@@ -16,15 +16,13 @@ Result<std::vector<TokenId>> ids_of(const ChatService& service, const Json& body
     if (!generation) fields.refuse("add_generation_prompt", "true", "false");
     FATHOM_RETURN_IF_ERROR(fields.done());
     FATHOM_ASSIGN_OR_RETURN(const ChatRequest request, parse_chat_request(body));
-    return service.prompt_ids(request);
+    return service.prompt_ids(request, service.counted("messages"));
   }
   bool special = true;
   fields.flag("add_special_tokens", special);
   const std::string text = fields.required_text("prompt");
   FATHOM_RETURN_IF_ERROR(fields.done());
-  const LoadedModel& loaded = service.loaded();
-  return special ? raw_prompt_ids(loaded, text)
-                 : loaded.tokenizer->encode(text, AddedTokens::kMatch);
+  return service.text_ids(text, special, service.counted("prompt"));
 }
 
 Result<void> check_model(const ChatService& service, BodyFields& fields) {
@@ -39,7 +37,8 @@ Result<void> check_model(const ChatService& service, BodyFields& fields) {
 Result<std::string> count_tokens(const ChatService& service, std::string_view body) {
   FATHOM_ASSIGN_OR_RETURN(const ChatCall call, parse_messages_call(body));
   FATHOM_RETURN_IF_ERROR(service.check_model(call.model));
-  FATHOM_ASSIGN_OR_RETURN(const std::vector<TokenId> ids, service.prompt_ids(call.request));
+  FATHOM_ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
+                          service.prompt_ids(call.request, service.counted("messages")));
   return json::serialize(json::object{{"input_tokens", ids.size()}});
 }
 
@@ -71,6 +70,11 @@ Result<std::string> detokenize(const ChatService& service, std::string_view body
   const JsonArray* tokens = fields.array("tokens");
   if (tokens == nullptr) fields.refuse("tokens", "an array of token ids", "nothing");
   FATHOM_RETURN_IF_ERROR(fields.done());
+  const auto n_max = static_cast<size_t>(service.counted("tokens").n_max);
+  if (tokens->size() > n_max) {
+    return invalid("tokens: wanted at most " + std::to_string(n_max) + " ids, found " +
+                   std::to_string(tokens->size()));
+  }
   FATHOM_ASSIGN_OR_RETURN(const std::vector<TokenId> ids, read_ids(*tokens, "tokens"));
   const Result<std::string> text = service.loaded().tokenizer->decode(ids);
   if (!text) return invalid("tokens: " + text.error().message);

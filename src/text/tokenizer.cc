@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/file.h"
 #include "text/added_tokens.h"
@@ -18,14 +20,30 @@ struct Tokenizer::Parts {
   AddedTokenMatcher matcher;
   std::vector<bool> is_added;    // by id
   std::vector<bool> is_special;  // by id
+  size_t token_bytes_max = 1;
 };
 
 // What one call of encode() needs.
 struct Tokenizer::Work {
+  const size_t ids_max;
+  const size_t token_bytes_max;
   std::vector<TokenId> ids;
   std::vector<size_t> ends;
   Bpe::Scratch scratch;
+
+  // Whether so many bytes more still may fit.
+  bool fits(size_t n_bytes) const {
+    return ids.size() <= ids_max && n_bytes / token_bytes_max <= ids_max - ids.size();
+  }
 };
+
+namespace {
+
+Error too_many(size_t ids_max) {
+  return invalid(fmt::format("wanted text of at most {} tokens, found more", ids_max));
+}
+
+}  // namespace
 
 Tokenizer::Tokenizer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
@@ -51,6 +69,9 @@ Result<Tokenizer> Tokenizer::from_json(std::string_view json, std::string_view n
     parts->is_added[token.id] = true;
     parts->is_special[token.id] = token.special;
   }
+  for (const std::string& bytes : file.token_bytes) {
+    parts->token_bytes_max = std::max(parts->token_bytes_max, bytes.size());
+  }
   return Tokenizer(std::move(parts));
 }
 
@@ -59,21 +80,25 @@ Result<void> Tokenizer::encode_plain(std::string_view text, Work* work) const {
   FATHOM_RETURN_IF_ERROR(parts_->pretokenizer.split(text, &work->ends));
   size_t begin = 0;
   for (const size_t end : work->ends) {
+    if (!work->fits(end - begin)) return too_many(work->ids_max);
     parts_->bpe.encode(text.substr(begin, end - begin), &work->scratch, &work->ids);
     begin = end;
   }
   return {};
 }
 
-Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, AddedTokens added) const {
-  if (added == AddedTokens::kIgnore) return encode(text, std::span<const ByteRange>{});
+Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, AddedTokens added,
+                                               size_t ids_max) const {
+  if (added == AddedTokens::kIgnore) return encode(text, std::span<const ByteRange>{}, ids_max);
   const ByteRange whole{0, text.size()};
-  return encode(text, std::span(&whole, 1));
+  return encode(text, std::span(&whole, 1), ids_max);
 }
 
 Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text,
-                                               std::span<const ByteRange> markers) const {
-  Work work;
+                                               std::span<const ByteRange> markers,
+                                               size_t ids_max) const {
+  Work work = {.ids_max = ids_max, .token_bytes_max = parts_->token_bytes_max};
+  if (!work.fits(text.size())) return too_many(ids_max);
   size_t plain_begin = 0;
   size_t checked = 0;
   for (const ByteRange& range : markers) {
@@ -90,6 +115,7 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text,
     checked = range.end;
   }
   FATHOM_RETURN_IF_ERROR(encode_plain(text.substr(plain_begin), &work));
+  if (!work.fits(0)) return too_many(ids_max);
   return std::move(work.ids);
 }
 

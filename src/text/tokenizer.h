@@ -7,6 +7,7 @@
 //
 // Thread rule: const after load; all members may be called from several threads.
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -41,13 +42,17 @@ class Tokenizer {
 
   // `text` is shorter than 2 GiB. kExhausted where a split pattern of the file backtracks too much
   // (text/regex_split.h); never with the released patterns.
-  Result<std::vector<TokenId>> encode(std::string_view text, AddedTokens added) const;
+  //
+  // Both forms end with kInvalid as soon as it is certain that there are more than `ids_max` ids,
+  // which takes time by ids_max and not by the text.
+  Result<std::vector<TokenId>> encode(std::string_view text, AddedTokens added,
+                                      size_t ids_max = SIZE_MAX) const;
 
   // Added tokens are matched only where they lie wholly inside one of `markers`, which ascend, do
   // not overlap and lie inside the text: what a chat renderer wrote itself. All else is plain text,
   // and a range border that is not the border of a matched token splits nothing.
-  Result<std::vector<TokenId>> encode(std::string_view text,
-                                      std::span<const ByteRange> markers) const;
+  Result<std::vector<TokenId>> encode(std::string_view text, std::span<const ByteRange> markers,
+                                      size_t ids_max = SIZE_MAX) const;
 
   // The bytes of all ids, put together. An id outside the vocabulary is an error.
   Result<std::string> decode_bytes(std::span<const TokenId> ids,

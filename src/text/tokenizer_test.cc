@@ -146,6 +146,27 @@ TEST(Tokenizer, EveryByteStringComesBack) {
   }
 }
 
+TEST(Tokenizer, EncodingEndsWhereTheBoundIsPassed) {
+  const Tokenizer& tokenizer = released_tokenizer();
+  for (const std::string& unit : {std::string("word 12 "), std::string(" "), std::string("a")}) {
+    std::string text;
+    while (text.size() < 3000) text += unit;
+    for (const auto added : {AddedTokens::kMatch, AddedTokens::kIgnore}) {
+      const auto ids = *tokenizer.encode(text, added);
+      EXPECT_EQ(*tokenizer.encode(text, added, ids.size()), ids);
+      const auto refused = tokenizer.encode(text, added, ids.size() - 1);
+      ASSERT_FALSE(refused);
+      EXPECT_EQ(refused.error().code, ErrorCode::kInvalid);
+    }
+  }
+  // Encoded whole, this would show as minutes.
+  for (const char* unit : {"word 12 ", "       ", "<think>", "aaaaaaa"}) {
+    std::string text;
+    while (text.size() < 40'000'000) text += unit;
+    EXPECT_FALSE(tokenizer.encode(text, AddedTokens::kMatch, 1000)) << unit;
+  }
+}
+
 TEST(Tokenizer, ThreadsShareOneTokenizer) {
   auto fresh = Tokenizer::from_json(released_tokenizer_json(), "tokenizer.json");
   ASSERT_TRUE(fresh);

@@ -40,8 +40,8 @@ TEST(ServeVerb, RefusesAnAddressThatIsNone) {
     EXPECT_EQ(no_host.status, 2);
     EXPECT_EQ(
         no_host.err,
-        "fathom: usage: --listen: wanted an IP address, IPv6 in brackets, or localhost, found " +
-            std::string(host) + "; see fathom serve --help\n");
+        "fathom: usage: --listen: wanted an IP address, IPv6 in brackets, or localhost, found \"" +
+            std::string(host) + "\"; see fathom serve --help\n");
   }
 }
 

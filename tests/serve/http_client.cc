@@ -57,6 +57,8 @@ void HttpClient::send(std::string_view bytes) {
   }
 }
 
+void HttpClient::end_sending() { ::shutdown(socket_, SHUT_WR); }
+
 bool HttpClient::read_more() {
   char buffer[4096];
   const ssize_t n = tls_ != nullptr ? SSL_read(tls_, buffer, sizeof(buffer))

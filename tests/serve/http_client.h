@@ -27,6 +27,8 @@ class HttpClient {
   HttpClient& operator=(const HttpClient&) = delete;
 
   void send(std::string_view bytes);
+  // Sends no more; what comes is still read.
+  void end_sending();
   // Until the text has come; false where the connection ends first.
   bool read_until(std::string_view text);
   // What has come and was not taken by read_reply().

@@ -255,7 +255,9 @@ TEST_F(TenantsTest, EachRequestIsLoggedOnceWithItsTenant) {
       " cached=0 replayed=0 answered=" + std::to_string(usage.at("completion_tokens").as_int64()) +
       " first_s=";
   EXPECT_EQ(log[0].substr(0, begin.size()), begin);
-  EXPECT_EQ(log[1], "GET /v1/models 401");
+  EXPECT_EQ(log[1],
+            "GET /v1/models 401: key: wanted Authorization: Bearer KEY or x-api-key: KEY, found "
+            "neither");
   EXPECT_EQ(log[2], "GET /v1/models 200 tenant=bob");
 }
 

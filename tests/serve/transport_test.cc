@@ -1,0 +1,169 @@
+// Goal: what one client does, well or badly, is answered or at least logged, and touches nobody
+// else. Method: a server in this process, raw clients over loopback, limits set low.
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+
+#include "served.h"
+
+namespace fathom {
+namespace {
+
+namespace json = boost::json;
+
+constexpr char kChat[] = "/v1/chat/completions";
+
+bool logged(Served& served, const std::string& text) {
+  for (const std::string& line : served.log()) {
+    if (line.find(text) != std::string::npos) return true;
+  }
+  return false;
+}
+
+TEST(Transport, NobodyIsCutOffForOutputsThatWaitForTheServer) {
+  Served served({.waiting_outputs_max = 0});
+  HttpClient whole(served.port());
+  whole.send(post_text(kChat, long_call(false)));
+  HttpClient streamed(served.port());
+  streamed.send(post_text(kChat, long_call()));
+  ASSERT_TRUE(streamed.read_until("data: "));
+  HttpClient other(served.port());
+  EXPECT_EQ(other.post("/tokenize", R"({"prompt":")" + std::string(100'000, ' ') + "\"}")->status,
+            200);
+  const auto answer = whole.read_reply();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(json::parse(answer->body).at("usage").at("completion_tokens").as_int64(), 300);
+  EXPECT_TRUE(streamed.read_until("data: [DONE]"));
+}
+
+TEST(Transport, ATextThatCannotFitIsRefusedAtOnce) {
+  Served served({});
+  HttpClient client(served.port());
+  const std::string spaces(20'000'000, ' ');
+  for (const char* path : {"/v1/completions", "/tokenize"}) {
+    const auto reply = client.post(path, R"({"prompt":")" + spaces + "\"}");
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->status, 400);
+    EXPECT_NE(reply->body.find("prompt: wanted "), std::string::npos) << reply->body;
+    EXPECT_NE(reply->body.find(" tokens, found more than "), std::string::npos) << reply->body;
+  }
+  const auto ids = client.post(
+      "/detokenize", R"({"tokens":[1)" + [] {
+        std::string more;
+        for (int i = 0; i < 100'000; ++i) more += ",1";
+        return more;
+      }() + "]}");
+  EXPECT_NE(ids->body.find("tokens: wanted at most 65536 ids, found 100001"), std::string::npos);
+}
+
+TEST(Transport, ADrainEndsWithItsTime) {
+  Served served({.drain_ms = 1});
+  HttpClient client(served.port());
+  client.send(post_text(kChat, long_call()));
+  ASSERT_TRUE(client.read_until("data: "));
+  served.server().stop();
+  EXPECT_TRUE(client.read_until("before the server goes down"));
+  served.stop();
+  EXPECT_TRUE(logged(served, "- - drain: wanted an end of all requests within 1 ms, found 1"));
+}
+
+TEST(Transport, ARequestMayAskBeforeItSendsItsBody) {
+  Served served({});
+  HttpClient client(served.port());
+  const std::string body = R"({"prompt":"x"})";
+  const std::string head =
+      "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) +
+      "\r\nExpect: ";
+  client.send(head + "100-continue\r\n\r\n");
+  ASSERT_TRUE(client.read_until("HTTP/1.1 100 Continue\r\n\r\n"));
+  client.send(body);
+  ASSERT_TRUE(client.read_until("HTTP/1.1 200 OK\r\n"));
+  HttpClient other(served.port());
+  other.send(head + "more\r\n\r\n");
+  EXPECT_EQ(other.read_reply()->status, 417);
+}
+
+TEST(Transport, ABodyThatEndsEarlyIsRefusedAndLogged) {
+  Served served({});
+  HttpClient client(served.port());
+  client.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{");
+  client.end_sending();
+  const auto reply = client.read_reply();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->status, 400);
+  EXPECT_TRUE(logged(served, "POST /tokenize 400: request: wanted all of it"));
+}
+
+TEST(Transport, LongBodiesShareABound) {
+  Served served({.body_bytes_max = 100'000, .bodies_bytes_max = 100'000});
+  HttpClient slow(served.port());
+  slow.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 90000\r\n" +
+            std::string("Expect: 100-continue\r\n\r\n"));
+  ASSERT_TRUE(slow.read_until("100 Continue\r\n\r\n"));
+  HttpClient other(served.port());
+  const std::string long_body = R"({"prompt":")" + std::string(80'000, 'x') + "\"}";
+  const auto refused = other.post("/tokenize", long_body);
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->status, 503);
+  EXPECT_EQ(refused->headers.at("retry-after"), "1");
+  HttpClient third(served.port());
+  EXPECT_EQ(third.post("/tokenize", R"({"prompt":"x"})")->status, 200);
+  slow.send(std::string(90'000, ' '));
+  EXPECT_TRUE(slow.read_until("HTTP/1.1 400 "));
+  EXPECT_EQ(third.post("/tokenize", long_body)->status, 200);
+}
+
+TEST(Transport, AConnectionTooManyIsTold) {
+  Served served({.max_connections = 1});
+  HttpClient first(served.port());
+  EXPECT_EQ(first.get("/health")->status, 200);
+  HttpClient second(served.port());
+  EXPECT_EQ(second.read_reply()->status, 503);
+  EXPECT_EQ(first.get("/health")->status, 200);
+  EXPECT_TRUE(logged(served, "- - connection: wanted a place, found 1 connections"));
+}
+
+TEST(Transport, HeadIsGetWithoutABody) {
+  Served served({});
+  HttpClient client(served.port());
+  client.send("HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n");
+  ASSERT_TRUE(client.read_until("Content-Length: 15\r\n\r\n"));
+  EXPECT_TRUE(client.unread().starts_with("HTTP/1.1 200 OK\r\n"));
+  EXPECT_TRUE(client.unread().ends_with("\r\n\r\n"));
+  client.send("HEAD /tokenize HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  EXPECT_TRUE(client.read_until("HTTP/1.1 405 "));
+  EXPECT_FALSE(client.read_until("wanted POST"));
+}
+
+TEST(Transport, WhatACallerNamesIsShownAsText) {
+  Served served({});
+  HttpClient client(served.port());
+  const auto reply = client.get("/\xff\x9b" + std::string("31m"));
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->status, 404);
+  EXPECT_EQ(json::parse(reply->body).at("error").at("message").as_string(),
+            "path: wanted a route of this server, found \"/\\xFF\\x9B31m\"");
+  EXPECT_TRUE(logged(served, "GET \"/\\xFF\\x9B31m\" 404: path: wanted a route"));
+  const auto model = client.get("/v1/models/fathom-34m");
+  ASSERT_TRUE(model);
+  EXPECT_EQ(json::parse(model->body).at("id").as_string(), "fathom-34m");
+  EXPECT_GT(json::parse(model->body).at("created").as_int64(), 1'700'000'000);
+  EXPECT_EQ(client.get("/v1/models/other")->status, 404);
+  const auto long_name = client.post(kChat, R"({"messages":[{"role":"user","content":"x"}],)"
+                                            R"("model":")" +
+                                                std::string(100'000, 'm') + "\"}");
+  EXPECT_EQ(long_name->status, 404);
+  EXPECT_LT(long_name->body.size(), 400U);
+}
+
+TEST(ListenAddress, IsAnAddressOrLocalhost) {
+  EXPECT_EQ(*listen_address("localhost"), "127.0.0.1");
+  EXPECT_EQ(*listen_address("[::1]"), "::1");
+  EXPECT_EQ(*listen_address("0.0.0.0"), "0.0.0.0");
+  for (const char* wrong : {"", "256.1.1.1", "[127.0.0.1]", "::1", "example"}) {
+    EXPECT_FALSE(listen_address(wrong)) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace fathom
