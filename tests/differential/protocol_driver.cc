@@ -6,6 +6,7 @@
 // {"prompt", "images", "thinking", "temperature", "top_p", "max_tokens", "stop", "events" [[name,
 // event]], "whole"} or {"error"}. Each chunk counts two tokens; the prompt has 7, 4 of them cached.
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <iostream>
 #include <memory>
@@ -80,7 +81,8 @@ json::object answer(const json::object& job, const ChatTemplate& chat) {
           {"thinking", call.request.thinking},
           {"temperature", call.sampling.temperature},
           {"top_p", call.sampling.top_p},
-          {"max_tokens", call.max_tokens ? json::value(*call.max_tokens) : json::value()},
+          {"max_tokens", call.max_tokens ? json::value(std::min(*call.max_tokens, kMaxTokensMax))
+                                         : json::value()},
           {"stop", json::value_from(call.request.stop)},
           {"events", std::move(events)},
           {"whole", json::parse(parsed->reply->whole(), {}, {.max_depth = 256})}};
