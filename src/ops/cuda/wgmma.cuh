@@ -5,7 +5,8 @@
 // the group owns rows 16 w .. 16 w + 15; with g = lane / 4 and t = lane % 4 the accumulators
 // d[4 j .. 4 j + 3] are (g, 8 j + 2 t), (g, 8 j + 2 t + 1), (g + 8, same two columns). An A
 // fragment in registers holds, for one-byte elements, (g, 4 t ..), (g + 8, 4 t ..), (g, 16 + 4 t
-// ..), (g + 8, 16 + 4 t ..), four bytes each.
+// ..), (g + 8, 16 + 4 t ..), four bytes each; for two-byte elements (g, 2 t ..), (g + 8, 2 t ..),
+// (g, 8 + 2 t ..), (g + 8, 8 + 2 t ..), two elements each.
 //
 // Calls between fence() and commit() run asynchronously; their registers must not be touched before
 // wait() returns.
@@ -55,6 +56,8 @@ template <int kN>
 __device__ void e4m3(float (&d)[kN / 2], uint64_t a, uint64_t b, bool add);
 template <int kN>
 __device__ void bf16(float (&d)[kN / 2], uint64_t a, uint64_t b, bool add);
+template <int kN>
+__device__ void bf16(float (&d)[kN / 2], const uint32_t (&a)[4], uint64_t b, bool add);
 // B runs along N (descriptor_mn).
 template <int kN>
 __device__ void bf16_mn(float (&d)[kN / 2], uint64_t a, uint64_t b, bool add);
@@ -360,6 +363,22 @@ __device__ inline void bf16<16>(float (&d)[8], uint64_t a, uint64_t b, bool add)
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
         "+f"(d[6]), "+f"(d[7])
       : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+}
+template <>
+__device__ inline void bf16<64>(float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %37, 0;\n"
+      " wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "  %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      " {%32, %33, %34, %35}, %36, p, 1, 1, 0; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
+        "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
+        "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),
+        "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
+        "+f"(d[30]), "+f"(d[31])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
 }
 template <>
 __device__ inline void bf16_mn<64>(float (&d)[32], uint64_t a, uint64_t b, bool add) {
