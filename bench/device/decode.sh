@@ -4,7 +4,8 @@
 set -euo pipefail
 out=${1:-build/device}
 mkdir -p "$out"
-nvcc="nvcc -std=c++20 -O3 --fmad=false --expt-relaxed-constexpr -gencode arch=compute_90a,code=sm_90a -Isrc -Ibench/device"
+nvcc="nvcc -std=c++20 -O3 --fmad=false --expt-relaxed-constexpr"
+nvcc="$nvcc -gencode arch=compute_90a,code=sm_90a -Isrc -Ibench/device"
 for name in pack dense_decode experts_decode attend_decode index_select \
   index_decode index_best dense_prefill; do
   $nvcc -c -o "$out/$name.o" "src/ops/cuda/$name.cu" &

@@ -171,6 +171,42 @@ std::vector<int32_t> best(const float* scores, int64_t n, int k) {
   return order;
 }
 
+struct Difference {
+  double relative = 0;  // L2
+  int64_t unequal = 0;
+};
+Difference compare(const float* want, const float* got, int64_t n) {
+  Difference found;
+  double squared = 0;
+  double size = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const double x = want[i];
+    const double y = got[i];
+    found.unequal += x != y;
+    if (!std::isfinite(x)) continue;
+    squared += (x - y) * (x - y);
+    size += x * x;
+  }
+  found.relative = std::sqrt(squared / size);
+  return found;
+}
+
+// The same choice from fewer rows and again.
+bool is_repeatable(const Step& s, const Work& first, IndexScores mode) {
+  const auto topk = first.topk.host();
+  const bool makes_pool = first.args.a.pool_out != nullptr;
+  const int32_t* pool_in = first.args.a.pool_in;
+  bool same = true;
+  for (int rows : {1, s.rows() / 2, s.rows()}) {
+    const Work again(s, rows, makes_pool, pool_in, mode);
+    for (int i = 0; i < 5; ++i) again.run_fast();
+    must(cudaDeviceSynchronize(), "run again");
+    const auto ids = again.topk.host();
+    same = same && std::memcmp(ids.data(), topk.data(), ids.size() * 4) == 0;
+  }
+  return same;
+}
+
 void check(const char* name, const Step& s, bool makes_pool, const int32_t* pool_in,
            IndexScores mode) {
   const Work exact(s, s.rows(), makes_pool, pool_in, mode);
@@ -204,17 +240,9 @@ void check(const char* name, const Step& s, bool makes_pool, const int32_t* pool
       for (int i = 0; i < kChosen; ++i) wrong += row_topk[i] != (i < p.visible ? i : -1);
       continue;
     }
-    double squared = 0;
-    double size = 0;
-    for (int64_t i = 0; i < p.n_places; ++i) {
-      const double x = want[at + static_cast<size_t>(i)];
-      const double y = got[at + static_cast<size_t>(i)];
-      unequal += x != y;
-      if (!std::isfinite(x)) continue;
-      squared += (x - y) * (x - y);
-      size += x * x;
-    }
-    worst = std::max(worst, std::sqrt(squared / size));
+    const Difference d = compare(&want[at], &got[at], p.n_places);
+    worst = std::max(worst, d.relative);
+    unequal += d.unequal;
     auto ids = best(&got[at], p.n_places, kChosen);
     for (int32_t& id : ids) {
       if (pool_in != nullptr && id >= 0) {
@@ -234,14 +262,7 @@ void check(const char* name, const Step& s, bool makes_pool, const int32_t* pool
     wrong += std::memcmp(blocks.data(), &pool[static_cast<size_t>(r) * kBlocks],
                          sizeof(int32_t) * kBlocks) != 0;
   }
-  bool same = true;
-  for (int rows : {1, s.rows() / 2, s.rows()}) {
-    const Work again(s, rows, makes_pool, pool_in, mode);
-    for (int i = 0; i < 5; ++i) again.run_fast();
-    must(cudaDeviceSynchronize(), "run again");
-    const auto ids = again.topk.host();
-    same = same && std::memcmp(ids.data(), topk.data(), ids.size() * 4) == 0;
-  }
+  const bool same = is_repeatable(s, fast, mode);
   std::printf(
       "%s: relative L2 %.2e, %lld scores differ, %lld lists wrong, same choice as exact "
       "scores %lld of %lld, invariant and repeatable %d\n",

@@ -80,21 +80,25 @@ __global__ void __launch_bounds__(kCollectThreads) collect_kernel(const IndexDec
   }
 }
 
-// Bitonic, the largest first; n is a power of two.
+// One exchange of a bitonic network: pairs `gap` apart, in runs of `run` that fall and rise in
+// turn.
+__device__ void exchange(uint64_t* values, int n, int run, int gap) {
+  for (int i = threadIdx.x; i < n / 2; i += kChooseThreads) {
+    const int low = i / gap * 2 * gap + i % gap;
+    const uint64_t x = values[low];
+    const uint64_t y = values[low + gap];
+    if (((low & run) == 0) != (x < y)) continue;
+    values[low] = y;
+    values[low + gap] = x;
+  }
+}
+
+// The largest first; n is a power of two.
 __device__ void sort_descending(uint64_t* values, int n) {
   for (int run = 2; run <= n; run *= 2) {
     for (int gap = run / 2; gap > 0; gap /= 2) {
       __syncthreads();
-      for (int i = threadIdx.x; i < n / 2; i += kChooseThreads) {
-        const int low = i / gap * 2 * gap + i % gap;
-        const bool falling = (low & run) == 0;
-        const uint64_t x = values[low];
-        const uint64_t y = values[low + gap];
-        if (falling == (x < y)) {
-          values[low] = y;
-          values[low + gap] = x;
-        }
-      }
+      exchange(values, n, run, gap);
     }
   }
   __syncthreads();
@@ -109,9 +113,10 @@ __device__ int pad(uint64_t* values, int n) {
 }
 
 // The wanted best of `kept`, by place. The low half of a value falls with the place.
-__device__ void choose_kept(const IndexDecode& args, int64_t row, int which, int n, int wanted,
-                            uint64_t* values) {
+__device__ void choose_kept(const IndexDecode& args, int64_t row, int which, uint64_t* values) {
   const IndexKernelArgs& a = args.a;
+  const int n = static_cast<int>(bins_of(args, row, which)[kIndexBins]);
+  const int wanted = static_cast<int>(which == 0 ? a.K : a.P);
   const uint64_t* kept = kept_of(args, row, which);
   for (int i = threadIdx.x; i < n; i += kChooseThreads) values[i] = kept[i];
   sort_descending(values, pad(values, n));
@@ -142,8 +147,7 @@ __global__ void __launch_bounds__(kChooseThreads) choose_kernel(const IndexDecod
   if (plan.settled || n > kIndexKept) {
     choose_list(a, row, which, digits);
   } else {
-    choose_kept(args, row, which, static_cast<int>(n), static_cast<int>(which == 0 ? a.K : a.P),
-                reinterpret_cast<uint64_t*>(kept_memory));
+    choose_kept(args, row, which, reinterpret_cast<uint64_t*>(kept_memory));
   }
 }
 

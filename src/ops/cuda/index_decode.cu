@@ -159,16 +159,20 @@ __device__ void count_key(uint32_t* bins, float score) {
   if (key != 0) atomicAdd(&bins[bin_of(key)], 1U);
 }
 
+struct TopList {
+  float* tops;  // of the row
+  int64_t n_blocks;
+};
+
 // The best of a candidate block, in the warp's rows 0 .. 7 or 8 .. 15.
-__device__ void keep_top(const IndexDecode& args, const RowPlan& plan, int64_t row, int64_t block,
-                         float score, uint32_t* bins) {
+__device__ void keep_top(const TopList& list, int64_t block, float score, uint32_t* bins) {
 #pragma unroll
   for (int lanes = 4; lanes < 32; lanes *= 2) {
     score = fmaxf(score, __shfl_xor_sync(kFullWarp, score, lanes));
   }
-  if (threadIdx.x % 32 != 0 || block >= plan.n_blocks) return;
-  const float top = block == plan.n_blocks - 1 ? INFINITY : score;
-  args.a.tops[row * args.a.block_stride + block] = top;
+  if (threadIdx.x % 32 != 0 || block >= list.n_blocks) return;
+  const float top = block == list.n_blocks - 1 ? INFINITY : score;
+  list.tops[block] = top;
   count_key(bins, top);
 }
 
@@ -211,6 +215,7 @@ __global__ void __launch_bounds__(kGroup, kScoreBlocks) score_kernel(const Index
       next[half] = load_key(args, sequence, entry[half] < plan.visible ? entry[half] : 0, t);
     }
   };
+  const TopList tops = {a.tops + row * a.block_stride, plan.n_blocks};
   load(blockIdx.x);
   for (int64_t tile = blockIdx.x; tile < n_tiles; tile += gridDim.x) {
     const PackedKey key[2] = {next[0], next[1]};
@@ -232,8 +237,8 @@ __global__ void __launch_bounds__(kGroup, kScoreBlocks) score_kernel(const Index
     }
     if (a.pool_out == nullptr) continue;
     const int64_t block = (tile * kTile + in_tile - g) / kBlock;
-    keep_top(args, plan, row, block, score[0], room.bins[1]);
-    keep_top(args, plan, row, block + 1, score[1], room.bins[1]);
+    keep_top(tops, block, score[0], room.bins[1]);
+    keep_top(tops, block + 1, score[1], room.bins[1]);
   }
   __syncthreads();
   for (int i = threadIdx.x; i < 2 * kIndexBins; i += kGroup) {

@@ -1,7 +1,7 @@
 #pragma once
 
 // The indexer for few rows over long contexts: scores on the tensor cores, the best of them by many
-// blocks (spec/backbone.md 3.6, 3.7; spec/kernels.md 3.7). 64 heads of 128, candidate blocks of 8.
+// blocks (spec/backbone.md 3.6, 3.7). 64 heads of 128, candidate blocks of 8.
 //
 // Scores. Products of a query and a key are added by the tensor core over all 128 columns; heads in
 // the order 8 j + 2 t, 8 j + 2 t + 1 for j = 0 .. 7, then over t by 1 and 2. A score depends on its
