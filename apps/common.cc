@@ -3,14 +3,13 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
 
 #include "apps/numbers.h"
 #include "apps/progress.h"
-#include "text/json_text.h"
+#include "text/json_output.h"
 #include "text/utf8.h"
 
 namespace fathom {
@@ -153,50 +152,6 @@ int finish(int status) {
   return fail(io_error("standard output: wanted to write all of it, found that not all could be"));
 }
 
-namespace {
-
-// With U+FFFD for each ill-formed part.
-std::string well_formed(std::string_view text) {
-  std::string out;
-  const size_t n = utf8_append_decided(text, &out);
-  if (n < text.size()) utf8_append(&out, kReplacementCharacter);
-  return out;
-}
-
-void append_json(std::string* out, const json::value& value);
-
-template <typename Items, typename Append>
-void append_items(std::string* out, const char* brackets, const Items& items, Append append) {
-  out->push_back(brackets[0]);
-  bool first = true;
-  for (const auto& item : items) {
-    if (!first) out->push_back(',');
-    first = false;
-    append(item);
-  }
-  out->push_back(brackets[1]);
-}
-
-void append_json(std::string* out, const json::value& value) {
-  if (value.is_string()) {
-    *out += json_quoted(well_formed(value.get_string()));
-  } else if (value.is_double()) {
-    *out += std::isfinite(value.get_double()) ? json_double(value.get_double()) : "null";
-  } else if (value.is_array()) {
-    append_items(out, "[]", value.get_array(),
-                 [&](const json::value& element) { append_json(out, element); });
-  } else if (value.is_object()) {
-    append_items(out, "{}", value.get_object(), [&](const auto& member) {
-      *out += json_quoted(well_formed(std::string_view(member.key()))) + ":";
-      append_json(out, member.value());
-    });
-  } else {
-    *out += json::serialize(value);
-  }
-}
-
-}  // namespace
-
 std::string one_line(std::string_view text) {
   constexpr size_t kShownBytes = 6000;
   std::string out;
@@ -246,10 +201,6 @@ void note(const std::string& message) {
   std::fprintf(stderr, "fathom: note: %s\n", one_line(message).c_str());
 }
 
-void print_json(const json::value& value) {
-  std::string text;
-  append_json(&text, value);
-  std::cout << text << "\n" << std::flush;
-}
+void print_json(const json::value& value) { std::cout << json_output(value) << "\n" << std::flush; }
 
 }  // namespace fathom

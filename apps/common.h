@@ -84,9 +84,7 @@ Error unsound(const std::string& where, const std::vector<std::string>& problems
 void note(const std::string& message);
 // The exit status of a verb that ended with `status`: 1 where standard output did not take all.
 int finish(int status);
-// Prints one JSON object and a newline to standard output. Figures stand as people write them
-// (json_double of text/json_text.h). JSON has no infinite numbers and no bytes that are not UTF-8:
-// null and U+FFFD stand for them.
+// Prints one JSON object (text/json_output.h) and a newline to standard output.
 void print_json(const boost::json::value& value);
 
 }  // namespace fathom

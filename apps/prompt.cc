@@ -6,6 +6,7 @@
 #include "apps/input.h"
 #include "apps/verb.h"
 #include "model/config.h"
+#include "text/json_output.h"
 #include "text/markers.h"
 #include "text/output_parser.h"
 #include "text/strict_output.h"
@@ -92,7 +93,7 @@ class PromptVerb final : public Verb {
     if (json_) return print_json(result), Result<void>();
     if (output.reasoning) std::cout << "reasoning: " << *output.reasoning << "\n";
     std::cout << "content: " << output.content << "\n";
-    for (const json::value& call : calls) std::cout << "call: " << json::serialize(call) << "\n";
+    for (const json::value& call : calls) std::cout << "call: " << json_output(call) << "\n";
     if (result.at("error").is_string()) {
       std::cout << "error: " << std::string_view(result.at("error").get_string()) << "\n";
     }

@@ -5,6 +5,7 @@
 #include "apps/input.h"
 #include "apps/numbers.h"
 #include "apps/verb.h"
+#include "text/json_output.h"
 
 namespace fathom {
 namespace {
@@ -19,7 +20,7 @@ Result<std::vector<TokenId>> ids_of(const json::value& value) {
   for (const json::value& entry : value.get_array()) {
     const int64_t* id = entry.if_int64();
     if (id == nullptr || *id < INT32_MIN || *id > INT32_MAX) {
-      return invalid("ids: wanted integers, found " + shown_value(json::serialize(entry)));
+      return invalid("ids: wanted integers, found " + shown_value(json_output(entry)));
     }
     ids.push_back(static_cast<TokenId>(*id));
   }
@@ -30,7 +31,7 @@ Result<std::vector<TokenId>> ids_of(const json::value& value) {
 // double holds is data too.
 std::string with_member(const std::string& line, const char* name, const json::value& value) {
   const size_t end = line.rfind('}');
-  return line.substr(0, end) + ",\"" + name + "\":" + json::serialize(value) + "}";
+  return line.substr(0, end) + ",\"" + name + "\":" + json_output(value) + "}";
 }
 
 class TokenizeVerb final : public Verb {

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "model/config.h"
 #include "model/config_fields.h"
+#include "text/json_output.h"
 #include "text/quote.h"
 
 namespace fathom {
@@ -24,7 +25,7 @@ constexpr size_t kFoundTextMax = 60;
 // The offending value as one short line.
 std::string found_text(const json::value& value) {
   if (value.is_string()) return quote(std::string_view(value.get_string()));
-  std::string text = json::serialize(value);
+  std::string text = json_output(value);
   std::replace_if(
       text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
   if (text.size() > kFoundTextMax) text = text.substr(0, kFoundTextMax) + "...";

@@ -2,6 +2,7 @@
 
 #include <boost/json.hpp>
 
+#include "text/json_output.h"
 #include "text/quote.h"
 
 namespace fathom {
@@ -32,7 +33,7 @@ Result<CacheOrder> admin_order(const HttpRequest& request, const KeyRing& keys) 
     const Tenant* tenant = keys.named(name);
     if (tenant == nullptr) {
       return invalid("tenant: wanted the name of a key, found " +
-                     quote(value.is_string() ? name : json::serialize(value)));
+                     quote(value.is_string() ? name : json_output(value)));
     }
     order.tenant = tenant->id;
   }
@@ -46,19 +47,18 @@ std::string cache_body(const CacheReport& report, const KeyRing& keys) {
   for (const auto& [id, n] : report.cached_blocks) {
     tenants.push_back(json::object{{"name", name_of(id, keys)}, {"blocks", n}});
   }
-  return json::serialize(
-      json::object{{"cleared", report.n_cleared},
-                   {"block_tokens", kBlockTokens},
-                   {"blocks",
-                    {{"total", status.n_blocks},
-                     {"pinned", n_pinned},
-                     {"cached", status.n_idle_blocks},
-                     {"free", status.n_blocks - n_pinned - status.n_idle_blocks}}},
-                   {"tenants", tenants},
-                   {"lookups", status.prefix.lookups},
-                   {"wanted_blocks", status.prefix.wanted_blocks},
-                   {"hit_blocks", status.prefix.hit_blocks},
-                   {"evicted_blocks", status.prefix.evicted}});
+  return json_output(json::object{{"cleared", report.n_cleared},
+                                  {"block_tokens", kBlockTokens},
+                                  {"blocks",
+                                   {{"total", status.n_blocks},
+                                    {"pinned", n_pinned},
+                                    {"cached", status.n_idle_blocks},
+                                    {"free", status.n_blocks - n_pinned - status.n_idle_blocks}}},
+                                  {"tenants", tenants},
+                                  {"lookups", status.prefix.lookups},
+                                  {"wanted_blocks", status.prefix.wanted_blocks},
+                                  {"hit_blocks", status.prefix.hit_blocks},
+                                  {"evicted_blocks", status.prefix.evicted}});
 }
 
 }  // namespace fathom

@@ -1,6 +1,7 @@
 #include "serve/chat_reply.h"
 
 #include "serve/json_shapes.h"
+#include "text/json_output.h"
 
 namespace fathom {
 namespace {
@@ -38,7 +39,7 @@ ReplyEvents ChatReply::open() {
     delta["content"] = "";
     if (thinking()) delta["reasoning_content"] = nullptr;
   }
-  return {{"", json::serialize(chunk_json(head(), std::move(delta), nullptr))}};
+  return {{"", json_output(chunk_json(head(), std::move(delta), nullptr))}};
 }
 
 void ChatReply::add_delta(const OutputDelta& delta, std::vector<LoggedToken> tokens,
@@ -66,7 +67,7 @@ void ChatReply::add_delta(const OutputDelta& delta, std::vector<LoggedToken> tok
         json::array{json::object{{"index", delta.call}, {"function", {{"arguments", delta.text}}}}};
   }
   events->push_back(
-      {"", json::serialize(chunk_json(head(), std::move(out), nullptr, std::move(logprobs)))});
+      {"", json_output(chunk_json(head(), std::move(out), nullptr, std::move(logprobs)))});
 }
 
 void ChatReply::add_end(ReplyEvents* events) {
@@ -76,7 +77,7 @@ void ChatReply::add_end(ReplyEvents* events) {
       chunk_json(head(), std::move(delta), finish_reason_name(said().finish_reason));
   if (include_usage_) last["usage"] = usage_json(usage());
   add_own(last, usage(), thinking() ? json::value(effort()) : json::value());
-  events->push_back({"", json::serialize(last)});
+  events->push_back({"", json_output(last)});
 }
 
 ReplyEvent ChatReply::fail(const std::string& message) { return {"", error_body(500, message)}; }
@@ -105,7 +106,7 @@ std::string ChatReply::whole() const {
                                {"finish_reason", finish_reason_name(said().finish_reason)}}};
   body["usage"] = usage_json(usage());
   add_own(body, usage(), thinking() ? json::value(effort()) : json::value());
-  return json::serialize(body);
+  return json_output(body);
 }
 
 std::string error_body(int status, const std::string& message) {
@@ -116,7 +117,7 @@ std::string error_body(int status, const std::string& message) {
                      : status == 403 ? "permission_denied"
                      : status == 404 ? "not_found"
                                      : type;
-  return json::serialize(json::object{
+  return json_output(json::object{
       {"error", {{"message", message}, {"type", type}, {"param", nullptr}, {"code", code}}}});
 }
 

@@ -1,5 +1,6 @@
 // Goal: what a chat answer has beyond the published library's streams (golden_replies_test.cc).
 #include "serve/chat_reply.h"
+#include "text/json_output.h"
 
 #include <gtest/gtest.h>
 
@@ -26,7 +27,7 @@ TEST(ChatReply, AWholeAnswerCarriesWhatFathomAdds) {
   EXPECT_EQ(choice.at("message").at("reasoning_content").as_string(), "why");
   EXPECT_EQ(choice.at("message").at("content").as_string(), "because");
   EXPECT_EQ(choice.at("finish_reason").as_string(), "length");
-  EXPECT_EQ(json::serialize(body.at("fathom")),
+  EXPECT_EQ(json_output(body.at("fathom")),
             R"({"restore":"bounded","replayed_tokens":2,"effort":75})");
   EXPECT_EQ(body.at("usage").at("completion_tokens_details").at("reasoning_tokens").as_int64(), 2);
 }
@@ -68,9 +69,9 @@ TEST(ChatReply, LogProbabilitiesStandWithTheTextOfTheirTokens) {
       streamed += tokens_of(of.at("content"));
   }
   EXPECT_EQ(streamed, "Hi|\\xf0\\x9f\\x99|\\x82| S|");
-  EXPECT_EQ(json::serialize(logprobs.at("reasoning_content").at(0)),
-            R"({"token":"ab","logprob":-5E-1,"bytes":[97,98],)"
-            R"("top_logprobs":[{"token":"other","logprob":-1E0,"bytes":[111,116,104,101,114]}]})");
+  EXPECT_EQ(json_output(logprobs.at("reasoning_content").at(0)),
+            R"({"token":"ab","logprob":-0.5,"bytes":[97,98],)"
+            R"("top_logprobs":[{"token":"other","logprob":-1.0,"bytes":[111,116,104,101,114]}]})");
 }
 
 TEST(ErrorBody, IsOneObject) {

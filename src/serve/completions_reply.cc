@@ -4,6 +4,7 @@
 
 #include "serve/chat_reply.h"
 #include "serve/json_shapes.h"
+#include "text/json_output.h"
 
 namespace fathom {
 namespace {
@@ -48,7 +49,7 @@ ReplyEvents CompletionsReply::open() {
   if (echo_.empty()) return events;
   for (size_t i = 0; i < choices_.size(); ++i) {
     const json::object said = chunk(static_cast<int64_t>(i), echo_, nullptr, nullptr);
-    events.push_back({"", json::serialize(said)});
+    events.push_back({"", json_output(said)});
   }
   return events;
 }
@@ -91,7 +92,7 @@ ReplyEvents CompletionsReply::say(int64_t index, const std::string& text, bool a
   choice.pending.erase(choice.pending.begin(),
                        choice.pending.begin() + static_cast<ptrdiff_t>(n_out));
   if (text.empty() && n_out == 0) return {};
-  return {{"", json::serialize(chunk(index, text, logprobs_json(choice, first), nullptr))}};
+  return {{"", json_output(chunk(index, text, logprobs_json(choice, first), nullptr))}};
 }
 
 ReplyEvents CompletionsReply::feed(int64_t index, const ReplyPiece& piece) {
@@ -114,12 +115,12 @@ ReplyEvents CompletionsReply::finish(int64_t index, FinishReason reason, const R
   const bool last = ++n_finished_ == static_cast<int64_t>(choices_.size());
   json::object end = chunk(index, "", nullptr, finish_reason_name(choice.reason));
   if (last) add_own(end, usage_, nullptr);
-  events.push_back({"", json::serialize(end)});
+  events.push_back({"", json_output(end)});
   if (last && include_usage_) {
     json::object body = head_json(head_, "text_completion");
     body["choices"] = json::array();
     body["usage"] = usage_json(usage_);
-    events.push_back({"", json::serialize(body)});
+    events.push_back({"", json_output(body)});
   }
   return events;
 }
@@ -141,7 +142,7 @@ std::string CompletionsReply::whole() const {
   body["choices"] = std::move(choices);
   body["usage"] = usage_json(usage_);
   add_own(body, usage_, nullptr);
-  return json::serialize(body);
+  return json_output(body);
 }
 
 }  // namespace fathom

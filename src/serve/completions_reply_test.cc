@@ -1,6 +1,7 @@
 // Goal: choices keep apart, stop texts end one alone, tokens stand with their text. Method: texts
 // cut at every place; a body beside the chunks of a stream.
 #include "serve/completions_reply.h"
+#include "text/json_output.h"
 
 #include <gtest/gtest.h>
 
@@ -92,8 +93,8 @@ TEST(CompletionsReply, TokensStandWithTheirTextAndAStopTextHasNone) {
   EXPECT_EQ(streamed.tokens.at(0), "é|\\xf0\\x9f\\x99|\\x82|x|");
   const json::value body = json::parse(reply.whole());
   const json::value& logged = body.at("choices").at(0).at("logprobs");
-  EXPECT_EQ(json::serialize(logged.at("text_offset")), "[0,1,2,2]");
-  EXPECT_EQ(json::serialize(logged.at("top_logprobs").at(3)), R"({"y":-1E0})");
+  EXPECT_EQ(json_output(logged.at("text_offset")), "[0,1,2,2]");
+  EXPECT_EQ(json_output(logged.at("top_logprobs").at(3)), R"({"y":-1.0})");
 }
 
 std::string refusal(const std::string& members) {

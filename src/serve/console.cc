@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 
 #include "serve/console_files.h"
+#include "text/json_output.h"
 
 namespace fathom {
 namespace {
@@ -92,7 +93,7 @@ std::string console_state(const EngineStatus& engine, const ServerMetrics& metri
                           const ServerView& server) {
   const EngineCounters& n = engine.counters;
   const EngineLoad& load = engine.load;
-  return json::serialize(json::object{
+  return json_output(json::object{
       {"server",
        {{"model", server.model},
         {"version", server.version},

@@ -1,6 +1,7 @@
 #include "serve/messages_reply.h"
 
 #include "serve/json_shapes.h"
+#include "text/json_output.h"
 
 namespace fathom {
 namespace {
@@ -10,7 +11,7 @@ namespace json = boost::json;
 ReplyEvent event(const char* type, json::object members) {
   json::object body = {{"type", type}};
   for (auto& member : members) body[member.key()] = std::move(member.value());
-  return {type, json::serialize(body)};
+  return {type, json_output(body)};
 }
 
 // What was read from the cache is not among the input tokens.
@@ -149,7 +150,7 @@ std::string MessagesReply::whole() const {
                        {"stop_sequence", text_or_null(stopped_by())},
                        {"usage", messages_usage(usage())}};
   add_own(body, usage(), thinking() ? json::value(effort()) : json::value());
-  return json::serialize(body);
+  return json_output(body);
 }
 
 std::string messages_error_body(int status, const std::string& message) {
@@ -161,7 +162,7 @@ std::string messages_error_body(int status, const std::string& message) {
                      : status == 503 ? "overloaded_error"
                      : status >= 500 ? "api_error"
                                      : "invalid_request_error";
-  return json::serialize(
+  return json_output(
       json::object{{"type", "error"}, {"error", {{"type", type}, {"message", message}}}});
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "serve/json_shapes.h"
+#include "text/json_output.h"
 
 namespace fathom {
 namespace {
@@ -35,7 +36,7 @@ ReplyEvent ResponsesReply::event(const std::string& type, json::object members) 
   json::object body = {{"type", type}};
   for (auto& member : members) body[member.key()] = std::move(member.value());
   body["sequence_number"] = sequence_++;
-  return {type, json::serialize(body)};
+  return {type, json_output(body)};
 }
 
 json::object ResponsesReply::response(const char* status) const {
@@ -220,6 +221,6 @@ json::object ResponsesReply::ended() const {
   return body;
 }
 
-std::string ResponsesReply::whole() const { return json::serialize(ended()); }
+std::string ResponsesReply::whole() const { return json_output(ended()); }
 
 }  // namespace fathom

@@ -10,6 +10,7 @@
 #include "serve/console.h"
 #include "serve/messages_reply.h"
 #include "serve/token_calls.h"
+#include "text/json_output.h"
 #include "text/quote.h"
 
 namespace fathom {
@@ -56,7 +57,7 @@ HttpReply ready(const PlainCall& call) {
 }
 
 HttpReply version(const PlainCall& call) {
-  return {.body = json::serialize(json::object{{"version", call.version}})};
+  return {.body = json_output(json::object{{"version", call.version}})};
 }
 
 json::object model_json(const ChatService& service) {
@@ -70,7 +71,7 @@ json::object model_json(const ChatService& service) {
 
 HttpReply models(const PlainCall& call) {
   const json::object model = model_json(call.service);
-  return {.body = json::serialize(json::object{{"object", "list"}, {"data", json::array{model}}})};
+  return {.body = json_output(json::object{{"object", "list"}, {"data", json::array{model}}})};
 }
 
 HttpReply model(const PlainCall& call) {
@@ -78,7 +79,7 @@ HttpReply model(const PlainCall& call) {
   const std::string name = path.substr(model_prefix(path).size());
   const Result<void> known = call.service.check_model(name);
   if (!known) return refusal(Dialect::kOpenAi, known.error(), call.draining, 0);
-  return {.body = json::serialize(model_json(call.service))};
+  return {.body = json_output(model_json(call.service))};
 }
 
 HttpReply tokens(const PlainCall& call,

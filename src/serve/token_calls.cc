@@ -2,6 +2,7 @@
 
 #include "serve/json_shapes.h"
 #include "serve/messages_call.h"
+#include "text/json_output.h"
 
 namespace fathom {
 namespace {
@@ -39,7 +40,7 @@ Result<std::string> count_tokens(const ChatService& service, std::string_view bo
   FATHOM_RETURN_IF_ERROR(service.check_model(call.model));
   FATHOM_ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
                           service.prompt_ids(call.request, service.counted("messages")));
-  return json::serialize(json::object{{"input_tokens", ids.size()}});
+  return json_output(json::object{{"input_tokens", ids.size()}});
 }
 
 Result<std::string> tokenize(const ChatService& service, std::string_view body) {
@@ -57,10 +58,10 @@ Result<std::string> tokenize(const ChatService& service, std::string_view body) 
     }
     shown = std::move(texts);
   }
-  return json::serialize(json::object{{"count", ids.size()},
-                                      {"max_model_len", service.options().context},
-                                      {"tokens", json::value_from(ids)},
-                                      {"token_strs", std::move(shown)}});
+  return json_output(json::object{{"count", ids.size()},
+                                  {"max_model_len", service.options().context},
+                                  {"tokens", json::value_from(ids)},
+                                  {"token_strs", std::move(shown)}});
 }
 
 Result<std::string> detokenize(const ChatService& service, std::string_view body) {
@@ -78,7 +79,7 @@ Result<std::string> detokenize(const ChatService& service, std::string_view body
   FATHOM_ASSIGN_OR_RETURN(const std::vector<TokenId> ids, read_ids(*tokens, "tokens"));
   const Result<std::string> text = service.loaded().tokenizer->decode(ids);
   if (!text) return invalid("tokens: " + text.error().message);
-  return json::serialize(json::object{{"prompt", *text}});
+  return json_output(json::object{{"prompt", *text}});
 }
 
 }  // namespace fathom

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "text/json_output.h"
 #include "text/quote.h"
 
 namespace fathom {
@@ -20,7 +21,7 @@ std::string describe(const json::value& value) {
   }
   if (value.is_object()) return "an object";
   if (value.is_array()) return "an array";
-  return json::serialize(value);
+  return json_output(value);
 }
 
 }  // namespace
