@@ -108,13 +108,6 @@ Error wrong(const std::string& where, const std::string& wanted, const Json& fou
                  (text != nullptr ? quote(*text) : std::string(found.kind_name())));
 }
 
-std::optional<double> number_of(const Json& value) {
-  if (const auto* whole = value.as_int64()) return static_cast<double>(*whole);
-  if (const auto* natural = value.as_uint64()) return static_cast<double>(*natural);
-  if (const auto* real = value.as_double()) return *real;
-  return std::nullopt;
-}
-
 class SchemaCheck {
  public:
   explicit SchemaCheck(const Json& root) : root_(root) {
@@ -444,6 +437,13 @@ class StrictForm {
 };
 
 }  // namespace
+
+std::optional<double> number_of(const Json& value) {
+  if (const auto* whole = value.as_int64()) return static_cast<double>(*whole);
+  if (const auto* natural = value.as_uint64()) return static_cast<double>(*natural);
+  if (const auto* real = value.as_double()) return *real;
+  return std::nullopt;
+}
 
 const Json* resolve_pointer(const Json& root, std::string_view pointer) {
   const Json* at = &root;

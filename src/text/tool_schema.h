@@ -2,6 +2,7 @@
 
 // JSON Schemas that a request brings along: checked, and for strict tools normalised.
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,9 @@ namespace fathom {
 // The value that a pointer such as "/properties/a~1b" (RFC 6901, percent-encoding allowed) names
 // below `root`, or null.
 const Json* resolve_pointer(const Json& root, std::string_view pointer);
+
+// The value of a number.
+std::optional<double> number_of(const Json& value);
 
 // Checks that `schema` is a JSON Schema: an object or a boolean whose keywords have the types of
 // draft 2020-12 (the schema keywords recursively) and whose local references ("#/...") point to

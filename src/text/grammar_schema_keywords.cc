@@ -1,0 +1,82 @@
+#include "text/grammar_schema_keywords.h"
+
+#include <array>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "text/grammar_builder.h"
+#include "text/tool_schema.h"
+
+namespace fathom {
+
+Subject subject_of(std::string_view keyword) {
+  constexpr std::array<std::pair<std::string_view, Subject>, 35> kSubjects = {{
+      {"title", Subject::kAnnotation},
+      {"description", Subject::kAnnotation},
+      {"default", Subject::kAnnotation},
+      {"examples", Subject::kAnnotation},
+      {"deprecated", Subject::kAnnotation},
+      {"readOnly", Subject::kAnnotation},
+      {"writeOnly", Subject::kAnnotation},
+      {"$comment", Subject::kAnnotation},
+      {"$schema", Subject::kAnnotation},
+      {"$defs", Subject::kAnnotation},
+      {"definitions", Subject::kAnnotation},
+      {"$def", Subject::kAnnotation},
+      {"type", Subject::kType},
+      {"properties", Subject::kObject},
+      {"required", Subject::kObject},
+      {"additionalProperties", Subject::kObject},
+      {"items", Subject::kArray},
+      {"prefixItems", Subject::kArray},
+      {"minItems", Subject::kArray},
+      {"maxItems", Subject::kArray},
+      {"uniqueItems", Subject::kArray},
+      {"minLength", Subject::kString},
+      {"maxLength", Subject::kString},
+      {"pattern", Subject::kString},
+      {"format", Subject::kString},
+      {"minimum", Subject::kNumber},
+      {"maximum", Subject::kNumber},
+      {"exclusiveMinimum", Subject::kNumber},
+      {"exclusiveMaximum", Subject::kNumber},
+      {"$ref", Subject::kWhole},
+      {"enum", Subject::kWhole},
+      {"const", Subject::kWhole},
+      {"anyOf", Subject::kWhole},
+      {"oneOf", Subject::kWhole},
+      {"allOf", Subject::kWhole},
+  }};
+  for (const auto& [name, subject] : kSubjects) {
+    if (name == keyword) return subject;
+  }
+  return Subject::kUnknown;
+}
+
+Error refused(const std::string& path, const std::string& wanted, const std::string& found) {
+  return invalid(path + ": wanted " + wanted + ", found " + found);
+}
+
+bool has_type(const Json& value, std::string_view type) {
+  if (type == "null") return value.is_null();
+  if (type == "boolean") return value.as_bool() != nullptr;
+  if (type == "string") return value.as_string() != nullptr;
+  if (type == "array") return value.as_array() != nullptr;
+  if (type == "object") return value.as_object() != nullptr;
+  const std::optional<double> number = number_of(value);
+  if (type == "integer") return number && std::floor(*number) == *number;
+  return type == "number" && number;
+}
+
+Result<int64_t> count(const Json& schema, const char* keyword, int64_t absent,
+                      const std::string& path) {
+  const Json* value = schema.find(keyword);
+  if (value == nullptr) return absent;
+  const double number = *number_of(*value);
+  if (number <= static_cast<double>(kGrammarCountMax)) return static_cast<int64_t>(number);
+  return refused(path + "." + keyword, "at most " + std::to_string(kGrammarCountMax),
+                 json_text(*value));
+}
+
+}  // namespace fathom
