@@ -103,7 +103,7 @@ TEST(Regex, WhatIsNotRegularIsRefusedWithItsPlace) {
       {"[a", "r: byte 2: wanted ]"},
       {"[z-a]", "r: byte 4: wanted a range"},
       {"a{3,1}", "r: byte 5: wanted counts in order"},
-      {"a{99999}", "r: byte 7: wanted a count of at most 16384"},
+      {"a{99999}", "r: byte 2: wanted a count of at most 16384"},
       {"a$b", "r: byte 2: wanted $ at the end"},
       {"(^a)", "r: byte 1: wanted ^ at the start"},
       {"\xFF", "r: byte 0: wanted UTF-8"},
