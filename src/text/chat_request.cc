@@ -345,6 +345,8 @@ Result<void> parse_tools(const Fields& body, ToolNames names, ChatRequest* reque
 
 Result<void> finish_parameters(ToolDefinition* tool, const std::string& where) {
   if (tool->strict) {
+    tool->schema = tool->parameters;
+    tool->schema_path = where;
     FATHOM_ASSIGN_OR_RETURN(tool->parameters, normalise_strict_schema(tool->parameters, where));
   } else if (tool->parameters.is_null()) {
     tool->parameters = Json(JsonObject{});

@@ -62,6 +62,8 @@ struct ToolDefinition {
   Json parameters;          // a schema, normalised if strict; {} if absent. With the tool choice
                             // "none" as it came, unchecked
   bool strict = false;
+  Json schema;              // strict: the parameters as they came, which bind the arguments
+  std::string schema_path;  // where they stand in the request, for messages
 };
 
 enum class ToolChoice : uint8_t { kAuto, kNone, kRequired, kNamed };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <utility>
 
 #include "text/grammar_lowering.h"
@@ -12,6 +13,13 @@ namespace fathom {
 namespace {
 
 constexpr int64_t kManyStates = int64_t{1} << 40;  // sums of states stop growing here
+
+// Length of the longest beginning of `text` that `seen` ends with.
+template <typename Text>
+uint32_t overlap(Text seen, const Text& text) {
+  while (text.compare(0, seen.size(), seen) != 0) seen.erase(0, 1);
+  return static_cast<uint32_t>(seen.size());
+}
 
 }  // namespace
 
@@ -97,11 +105,64 @@ GrammarBuilder::Expr GrammarBuilder::repeat(Expr part, int64_t at_least, int64_t
   return add(std::move(node));
 }
 
-GrammarBuilder::Expr GrammarBuilder::until(std::string text) {
-  const auto n = static_cast<int64_t>(text.size());
-  texts_.push_back(std::move(text));
-  return add(
-      {.kind = Kind::kUntil, .index = static_cast<uint32_t>(texts_.size() - 1), .n_states = n + 1});
+GrammarBuilder::Expr GrammarBuilder::automaton(uint32_t n_states, std::vector<Move> moves,
+                                               std::vector<uint32_t> ends) {
+  Node node = {.kind = Kind::kAutomaton,
+               .index = static_cast<uint32_t>(automata_.size()),
+               .n_states = n_states};
+  for (const Move& move : moves) node.parts.push_back(move.part);
+  automata_.push_back({n_states, std::move(moves), std::move(ends)});
+  return add(std::move(node));
+}
+
+// The automaton of Knuth, Morris and Pratt: state n has seen the first n bytes of the text.
+GrammarBuilder::Expr GrammarBuilder::until(const std::string& text) {
+  const auto n_states = static_cast<uint32_t>(text.size() + 1);
+  const Expr whole = marker(text);
+  std::vector<Move> moves;
+  for (uint32_t n = 0; n + 1 < n_states; ++n) {
+    const auto target = [&](uint32_t byte) {
+      return overlap(text.substr(0, n) + static_cast<char>(byte), text);
+    };
+    for (uint32_t low = 0; low < kFirstMarker;) {
+      uint32_t next = low + 1;
+      while (next < kFirstMarker && target(next) == target(low)) ++next;
+      const Expr bytes = byte_range(static_cast<uint8_t>(low), static_cast<uint8_t>(next - 1));
+      moves.push_back({n, target(low), bytes});
+      low = next;
+    }
+    moves.push_back({n, n_states - 1, whole});
+  }
+  return automaton(n_states, std::move(moves), {n_states - 1});
+}
+
+// The same over characters; the moves to the whole text are left out.
+GrammarBuilder::Expr GrammarBuilder::without(std::string_view text,
+                                             const std::vector<std::string>& markers) {
+  const std::u32string wide = utf8_characters(text);
+  const auto n_states = static_cast<uint32_t>(wide.size());
+  const auto after = [&](uint32_t n, char32_t c) { return overlap(wide.substr(0, n) + c, wide); };
+  std::vector<Move> moves;
+  std::vector<uint32_t> ends;
+  for (uint32_t n = 0; n < n_states; ++n) {
+    ends.push_back(n);
+    std::vector<CharacterSet::Range> known;
+    for (const char32_t c : std::set<char32_t>(wide.begin(), wide.end())) {
+      const uint32_t to = after(n, c);
+      if (to == 0) continue;
+      known.emplace_back(c, c);
+      if (to < n_states) moves.push_back({n, to, characters(CharacterSet({{c, c}}))});
+    }
+    moves.push_back({n, 0, characters(CharacterSet(std::move(known)).complement())});
+    for (const std::string& name : markers) {
+      uint32_t to = n;
+      for (const char32_t c : utf8_characters(name)) {
+        if (to < n_states) to = after(to, c);
+      }
+      if (to < n_states) moves.push_back({n, to, marker(name)});
+    }
+  }
+  return automaton(n_states, std::move(moves), std::move(ends));
 }
 
 GrammarBuilder::Expr GrammarBuilder::marker(std::string text) {

@@ -42,8 +42,17 @@ class GrammarBuilder {
   Expr choice(std::vector<Expr> parts);
   Expr repeat(Expr part, int64_t at_least, int64_t at_most);  // at_most below 0: without end
   Expr optional(Expr part) { return repeat(part, 0, 1); }
+  // State 0 begins; a text may end in each of `ends`.
+  struct Move {
+    uint32_t from = 0;
+    uint32_t to = 0;
+    Expr part = {};
+  };
+  Expr automaton(uint32_t n_states, std::vector<Move> moves, std::vector<uint32_t> ends);
   // Any bytes up to the first `text`, which is taken too, spelled or as the marker of that text.
-  Expr until(std::string text);
+  Expr until(const std::string& text);
+  // Any characters, and the markers, among which `text` does not occur, spelled or by a marker.
+  Expr without(std::string_view text, const std::vector<std::string>& markers);
 
   Expr marker(std::string text);  // that added token as a whole
 
@@ -65,7 +74,7 @@ class GrammarBuilder {
     kSequence,
     kChoice,
     kRepeat,
-    kUntil,
+    kAutomaton,
     kMarker,
     kCall
   };
@@ -75,13 +84,18 @@ class GrammarBuilder {
     uint16_t high = 0;
     int64_t at_least = 0;
     int64_t at_most = 0;
-    uint32_t index = 0;  // rule or text
+    uint32_t index = 0;  // rule, text or automaton
     std::vector<Expr> parts;
     int64_t n_states = 0;  // that it takes, about; never too few
   };
   struct Named {
     std::string name;
     Expr body = {};
+  };
+  struct Automaton {
+    uint32_t n_states = 0;
+    std::vector<Move> moves;
+    std::vector<uint32_t> ends;
   };
 
   Expr add(Node node);
@@ -95,6 +109,7 @@ class GrammarBuilder {
   bool full_ = false;
   std::vector<Named> rules_;
   std::vector<std::string> texts_;
+  std::vector<Automaton> automata_;
 };
 
 }  // namespace fathom

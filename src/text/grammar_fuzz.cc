@@ -12,6 +12,7 @@
 #include "text/grammar_form.h"
 #include "text/grammar_regex.h"
 #include "text/grammar_schema.h"
+#include "text/grammar_tools.h"
 #include "text/token_matcher.h"
 
 namespace fathom {
@@ -43,7 +44,10 @@ Result<Grammar> compile(uint8_t choice, std::string_view form) {
     default: {
       const Result<Json> schema = parse_json(form);
       if (!schema) return schema.error();
-      return schema_grammar(*schema, "form", frame);
+      if (choice % 4 == 2) return schema_grammar(*schema, "form", frame);
+      const ToolDefinition tool = {.name = "f", .schema = *schema, .schema_path = "form"};
+      const ToolDefinition* tools[] = {&tool};
+      return tools_grammar(tools, frame.calls);
     }
   }
 }

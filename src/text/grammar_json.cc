@@ -1,6 +1,7 @@
 #include "text/grammar_json.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 #include "text/grammar_number.h"
@@ -10,7 +11,26 @@ namespace fathom {
 
 using Expr = GrammarBuilder::Expr;
 
-// One rule for what stands in many places.
+JsonParts::JsonParts(GrammarBuilder& builder, CharacterSet escaped) : b_(builder) {
+  std::vector<CharacterSet::Range> all = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
+  all.insert(all.end(), escaped.ranges().begin(), escaped.ranges().end());
+  escaped_ = CharacterSet(std::move(all));
+}
+
+std::string JsonParts::spelled(std::string_view json) const {
+  std::string out;
+  for (const char32_t c : utf8_characters(json)) {
+    if (c < 0x80 || !escaped_.contains(c)) {
+      utf8_append(&out, c);
+    } else {
+      char number[16];
+      std::snprintf(number, sizeof(number), "\\u%04x", static_cast<unsigned>(c));
+      out += number;
+    }
+  }
+  return out;
+}
+
 Expr JsonParts::shared(const std::string& name, const std::function<Expr()>& make) {
   const auto found = shared_.find(name);
   if (found != shared_.end()) return b_.call(found->second);
@@ -32,7 +52,7 @@ Expr JsonParts::space() {
 Expr JsonParts::comma() { return b_.sequence({b_.bytes(","), space()}); }
 
 Expr JsonParts::key(std::string_view name) {
-  return b_.sequence({b_.bytes(json_quoted(name) + ":"), space()});
+  return b_.sequence({b_.bytes(spelled(json_quoted(name)) + ":"), space()});
 }
 
 Expr JsonParts::quoted(Expr content) {
@@ -70,15 +90,14 @@ Expr JsonParts::literal(const Json& value) {
     }
     return braces(b_.sequence(std::move(parts)));
   }
-  return b_.bytes(json_text(value));
+  return b_.bytes(spelled(json_text(value)));
 }
 
 // One code point: as it is, by a short escape, or by its number, which for the upper planes is a
 // pair. Half a pair is no character.
 Expr JsonParts::string_character() {
   return shared("character", [&] {
-    const Expr raw =
-        b_.characters(CharacterSet({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}).complement());
+    const Expr raw = b_.characters(escaped_.complement());
     std::vector<Expr> letters;
     for (const char c : std::string_view("\"\\/bfnrt")) letters.push_back(b_.bytes({&c, 1}));
     const auto one_of = [&](std::string_view low, std::string_view high) {
@@ -109,17 +128,17 @@ Expr JsonParts::string(int64_t at_least, int64_t at_most) {
 }
 
 Expr JsonParts::character(const CharacterSet& set) {
-  const CharacterSet escaped({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}});
   std::vector<Expr> parts;
-  const CharacterSet raw = set.without(escaped);
+  const CharacterSet raw = set.without(escaped_);
   if (!raw.empty()) parts.push_back(b_.characters(raw));
-  for (const auto& [low, high] : escaped.ranges()) {
+  for (const auto& [low, high] : escaped_.ranges()) {
     for (char32_t c = low; c <= high; ++c) {
       if (!set.contains(c)) continue;
-      std::string spelled;
-      const char byte = static_cast<char>(c);
-      append_json_escaped(&spelled, {&byte, 1});
-      parts.push_back(b_.bytes(spelled));
+      std::string one;
+      utf8_append(&one, c);
+      std::string escaped;
+      append_json_escaped(&escaped, one);
+      parts.push_back(b_.bytes(spelled(escaped)));
     }
   }
   return b_.choice(std::move(parts));
@@ -127,7 +146,7 @@ Expr JsonParts::character(const CharacterSet& set) {
 
 // A walk down the tree of the names that leaves it somewhere, or stops where no name does.
 Expr JsonParts::other_key(const std::vector<std::string>& names) {
-  const CharacterSet plain = CharacterSet({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}).complement();
+  const CharacterSet plain = escaped_.complement();
   const Expr anything = shared("plain key", [&] { return b_.repeat(b_.characters(plain), 0, -1); });
   const std::function<Expr(std::vector<std::u32string>, size_t)> away =
       [&](const std::vector<std::u32string>& near, size_t n) {
@@ -153,20 +172,20 @@ Expr JsonParts::other_key(const std::vector<std::string>& names) {
         return b_.choice(std::move(parts));
       };
   std::vector<std::u32string> wide;
-  for (const std::string& name : names) {
-    std::u32string characters;
-    for (const char* p = name.data(); p < name.data() + name.size();) {
-      characters.push_back(utf8_next(&p));
-    }
-    wide.push_back(std::move(characters));
-  }
+  for (const std::string& name : names) wide.push_back(utf8_characters(name));
   return b_.sequence({quoted(names.empty() ? anything : away(wide, 0)), b_.bytes(":"), space()});
 }
 
 Expr JsonParts::any_value(int depth) {
   return shared("value " + std::to_string(depth), [&] {
-    std::vector<Expr> parts = {string(0, -1), shared("number", [&] { return add_numbers(b_); }),
-                               b_.bytes("true"), b_.bytes("false"), b_.bytes("null")};
+    return b_.choice({string(0, -1), any_but_string(depth)});
+  });
+}
+
+Expr JsonParts::any_but_string(int depth) {
+  return shared("no string " + std::to_string(depth), [&] {
+    std::vector<Expr> parts = {shared("number", [&] { return add_numbers(b_); }), b_.bytes("true"),
+                               b_.bytes("false"), b_.bytes("null")};
     if (depth > 0) {
       parts.push_back(any_object(depth));
       parts.push_back(brackets(listed(any_value(depth - 1))));

@@ -37,8 +37,8 @@ void GrammarLowering::place(Expr expr, uint32_t begin, uint32_t end) {
     case Kind::kCall:
       states_[begin].calls.push_back({.rule = node.index, .target = end});
       return;
-    case Kind::kUntil:
-      return place_until(from_.texts_[node.index], begin, end);
+    case Kind::kAutomaton:
+      return place_automaton(from_.automata_[node.index], begin, end);
     case Kind::kMarker: {
       const uint16_t symbol = marker_symbol(from_.texts_[node.index]);
       states_[begin].edges.push_back({.low = symbol, .high = symbol, .target = end});
@@ -94,28 +94,13 @@ uint16_t GrammarLowering::marker_symbol(const std::string& text) {
   return static_cast<uint16_t>(kFirstMarker + static_cast<uint32_t>(marker - markers_.begin()));
 }
 
-// The automaton of Knuth, Morris and Pratt: state n has seen the first n bytes of the text.
-void GrammarLowering::place_until(const std::string& text, uint32_t begin, uint32_t end) {
-  const uint16_t symbol = marker_symbol(text);
-  std::vector<uint32_t> seen;
-  for (size_t n = 0; n < text.size(); ++n) seen.push_back(new_state());
-  seen.push_back(end);
-  states_[begin].empties.push_back(seen[0]);
-  for (size_t n = 0; n < text.size(); ++n) {
-    for (uint32_t byte = 0; byte < kFirstMarker; ++byte) {
-      std::string tail = text.substr(0, n) + static_cast<char>(byte);
-      while (!std::string_view(text).starts_with(tail)) tail.erase(0, 1);
-      std::vector<Grammar::Edge>& edges = states_[seen[n]].edges;
-      const uint32_t target = seen[tail.size()];
-      const auto low = static_cast<uint16_t>(byte);
-      if (!edges.empty() && edges.back().target == target && edges.back().high + 1 == low) {
-        edges.back().high = low;
-      } else {
-        edges.push_back({.low = low, .high = low, .target = target});
-      }
-    }
-    states_[seen[n]].edges.push_back({.low = symbol, .high = symbol, .target = end});
-  }
+void GrammarLowering::place_automaton(const GrammarBuilder::Automaton& automaton, uint32_t begin,
+                                      uint32_t end) {
+  const auto first = static_cast<uint32_t>(states_.size());
+  for (uint32_t n = 0; n < automaton.n_states; ++n) new_state();
+  states_[begin].empties.push_back(first);
+  for (const auto& move : automaton.moves) place(move.part, first + move.from, first + move.to);
+  for (const uint32_t n : automaton.ends) states_[first + n].empties.push_back(end);
 }
 
 // A rule may be empty where its end is reached from its start without a symbol. Each state is

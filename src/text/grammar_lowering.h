@@ -40,7 +40,7 @@ class GrammarLowering {
   void place(Expr expr, uint32_t begin, uint32_t end);
   void place_repeat(const GrammarBuilder::Node& node, uint32_t begin, uint32_t end);
   uint16_t marker_symbol(const std::string& text);
-  void place_until(const std::string& text, uint32_t begin, uint32_t end);
+  void place_automaton(const GrammarBuilder::Automaton& automaton, uint32_t begin, uint32_t end);
   void find_nullable();
   Result<void> remove_empties();
   void find_alive();

@@ -21,93 +21,140 @@ bool fits(const Json& value, const Json& type) {
 
 using Expr = GrammarBuilder::Expr;
 
-Result<Grammar> SchemaReader::read(const GrammarFrame& frame) {
-  FATHOM_RETURN_IF_ERROR(check_schema(root_, where_));
-  const Expr whole = referred("", root_, where_);
+Result<Expr> SchemaReader::read() {
+  const Expr whole = referred("", root_, where_, SchemaPart::kAll);
+  FATHOM_RETURN_IF_ERROR(read_pending());
+  return whole;
+}
+
+Result<std::vector<SchemaReader::Parameter>> SchemaReader::read_parameters() {
+  FATHOM_RETURN_IF_ERROR(check_parameters_schema(root_, where_));
+  FATHOM_ASSIGN_OR_RETURN(const Keywords found, keywords(root_, where_));
+  if (found.whole != nullptr) {
+    return refused(where_ + "." + found.whole->key, "keywords of an object alone", "another");
+  }
+  const Json* listed = root_.find("properties");
+  std::vector<Parameter> parameters;
+  for (size_t i = 0; listed != nullptr && i < listed->as_object()->size(); ++i) {
+    const JsonMember& member = (*listed->as_object())[i];
+    const std::string path = where_ + ".properties." + member.key;
+    Parameter parameter = {.name = member.key};
+    FATHOM_ASSIGN_OR_RETURN(parameter.text, value(member.value, path, SchemaPart::kText));
+    FATHOM_ASSIGN_OR_RETURN(parameter.other, value(member.value, path, SchemaPart::kOther));
+    parameters.push_back(std::move(parameter));
+  }
+  FATHOM_RETURN_IF_ERROR(read_pending());
+  return parameters;
+}
+
+// Some of what a reference leads to, as what stands under $def, no check of the whole has seen.
+Result<void> SchemaReader::read_pending() {
   while (!pending_.empty()) {
     const Pending next = pending_.front();
     pending_.pop_front();
-    FATHOM_ASSIGN_OR_RETURN(const Expr body, value(*next.schema, next.path));
+    FATHOM_RETURN_IF_ERROR(check_schema(*next.schema, next.path, root_));
+    FATHOM_ASSIGN_OR_RETURN(const Expr body, value(*next.schema, next.path, next.part));
     builder_.define(next.rule, body);
   }
-  return builder_.finish(whole, frame, where_);
+  return {};
 }
 
-Expr SchemaReader::referred(const std::string& pointer, const Json& schema,
-                            const std::string& path) {
-  const auto found = rules_.find(pointer);
+Expr SchemaReader::referred(const std::string& pointer, const Json& schema, const std::string& path,
+                            SchemaPart part) {
+  const auto found = rules_.find({pointer, part});
   if (found != rules_.end()) return builder_.call(found->second);
   const GrammarBuilder::RuleId rule = builder_.declare("#" + pointer);
-  rules_.emplace(pointer, rule);
-  pending_.push_back({.rule = rule, .schema = &schema, .path = path});
+  rules_.emplace(std::pair(pointer, part), rule);
+  pending_.push_back({.rule = rule, .schema = &schema, .path = path, .part = part});
   return builder_.call(rule);
 }
 
-Result<Expr> SchemaReader::value(const Json& schema, const std::string& path) {
-  if (const bool* all = schema.as_bool()) {
-    return *all ? json_.any_value(kJsonDepth) : builder_.nothing();
-  }
-  if (builder_.full()) {
-    return exhausted(path + ": wanted a form of at most " + std::to_string(kGrammarPartsMax) +
-                     " parts, found one of more");
-  }
-  std::vector<std::string> typed;
-  const JsonMember* whole = nullptr;
+Result<SchemaReader::Keywords> SchemaReader::keywords(const Json& schema, const std::string& path) {
+  Keywords found;
   for (const JsonMember& member : *schema.as_object()) {
     const Subject subject = subject_of(member.key);
     if (subject == Subject::kUnknown) {
       return refused(path + "." + member.key, "a keyword that can be enforced", "one that cannot");
     }
     if (subject == Subject::kWhole) {
-      if (whole != nullptr) {
-        return refused(path + "." + member.key, "no " + whole->key + " beside it", "one");
+      if (found.whole != nullptr) {
+        return refused(path + "." + member.key, "no " + found.whole->key + " beside it", "one");
       }
-      whole = &member;
+      found.whole = &member;
     }
-    if (subject > Subject::kType && subject < Subject::kWhole) typed.push_back(member.key);
+    if (subject > Subject::kType && subject < Subject::kWhole) found.typed.push_back(member.key);
   }
-  const Json* type = schema.find("type");
-  if (whole == nullptr) return typed_value(schema, typed, path);
-  const bool listed = whole->key == "enum" || whole->key == "const";
-  if (type != nullptr && !listed) typed.emplace_back("type");
-  if (!typed.empty()) {
-    return refused(path + "." + typed.front(), "no " + whole->key + " beside it", "one");
-  }
-  return whole_value(*whole, type, path + "." + whole->key);
+  return found;
 }
 
-Result<Expr> SchemaReader::whole_value(const JsonMember& member, const Json* type,
-                                       const std::string& path) {
-  if (member.key == "$ref") return reference(*member.value.as_string(), path);
-  const JsonArray* list = member.value.as_array();
+Result<Expr> SchemaReader::value(const Json& schema, const std::string& path, SchemaPart part) {
+  if (const bool* all = schema.as_bool()) return *all ? anything(part) : builder_.nothing();
+  if (builder_.full()) {
+    return exhausted(path + ": wanted a form of at most " + std::to_string(kGrammarPartsMax) +
+                     " parts, found one of more");
+  }
+  FATHOM_ASSIGN_OR_RETURN(Keywords found, keywords(schema, path));
+  const Json* type = schema.find("type");
+  if (found.whole == nullptr) return typed_value(schema, found.typed, path, part);
+  const std::string& key = found.whole->key;
+  const bool listed = key == "enum" || key == "const";
+  if (type != nullptr && !listed) found.typed.emplace_back("type");
+  if (!found.typed.empty()) {
+    return refused(path + "." + found.typed.front(), "no " + key + " beside it", "one");
+  }
+  if (listed) return listed_values(*found.whole, type, path + "." + key, part);
+  if (key == "$ref") return reference(*found.whole->value.as_string(), path + "." + key, part);
+  return branches(*found.whole, path + "." + key, part);
+}
+
+Expr SchemaReader::anything(SchemaPart part) {
+  if (part == SchemaPart::kText) return any_text();
+  return part == SchemaPart::kOther ? json_.any_but_string(kJsonDepth)
+                                    : json_.any_value(kJsonDepth);
+}
+
+Result<Expr> SchemaReader::listed_values(const JsonMember& member, const Json* type,
+                                         const std::string& path, SchemaPart part) {
+  const JsonArray one = {member.value};
   std::vector<Expr> parts;
-  if (member.key == "const" || member.key == "enum") {
-    const JsonArray one = {member.value};
-    std::vector<std::string> scalars;
-    for (const Json& item : member.key == "const" ? one : *list) {
-      if (type != nullptr && !fits(item, *type)) continue;
-      if (item.as_array() == nullptr && item.as_object() == nullptr) {
-        scalars.push_back(json_text(item));
-      } else {
-        parts.push_back(json_.literal(item));
+  std::vector<std::string> scalars;
+  for (const Json& item : member.key == "const" ? one : *member.value.as_array()) {
+    const std::string* text = item.as_string();
+    if (type != nullptr && !fits(item, *type)) continue;
+    if (part != SchemaPart::kAll && (text != nullptr) != (part == SchemaPart::kText)) continue;
+    if (part == SchemaPart::kText) {
+      if (text->find(kTextEnd) != std::string::npos) {
+        return refused(path, "no text that holds " + std::string(kTextEnd), "one");
       }
+      scalars.push_back(*text);
+    } else if (item.as_array() == nullptr && item.as_object() == nullptr) {
+      scalars.push_back(json_.spelled(json_text(item)));
+    } else {
+      parts.push_back(json_.literal(item));
     }
-    parts.push_back(builder_.one_of(std::move(scalars)));
-    return builder_.choice(std::move(parts));
   }
-  if (member.key == "allOf" && list->size() > 1) {
-    return refused(path, "allOf of one schema", std::to_string(list->size()));
+  parts.push_back(builder_.one_of(std::move(scalars)));
+  return builder_.choice(std::move(parts));
+}
+
+Result<Expr> SchemaReader::branches(const JsonMember& member, const std::string& path,
+                                    SchemaPart part) {
+  const JsonArray& list = *member.value.as_array();
+  if (member.key == "allOf" && list.size() > 1) {
+    return refused(path, "allOf of one schema", std::to_string(list.size()));
   }
-  for (size_t i = 0; i < list->size(); ++i) {
-    FATHOM_ASSIGN_OR_RETURN(const Expr part,
-                            value((*list)[i], path + "[" + std::to_string(i) + "]"));
-    parts.push_back(part);
+  std::vector<Expr> parts;
+  for (size_t i = 0; i < list.size(); ++i) {
+    FATHOM_ASSIGN_OR_RETURN(const Expr branch,
+                            value(list[i], path + "[" + std::to_string(i) + "]", part));
+    parts.push_back(branch);
   }
   return builder_.choice(std::move(parts));
 }
 
 // Steps that lead from schema to schema, so that what is reached was checked as one.
-Result<Expr> SchemaReader::reference(const std::string& reference, const std::string& path) {
+Result<Expr> SchemaReader::reference(const std::string& reference, const std::string& path,
+                                     SchemaPart part) {
   const std::string_view pointer = std::string_view(reference).substr(1);
   const Json* at = &root_;
   std::string at_path = where_;
@@ -119,7 +166,8 @@ Result<Expr> SchemaReader::reference(const std::string& reference, const std::st
     at = at->as_object() == nullptr ? nullptr : resolve_pointer(*at, step);
     at_path += "." + std::string(keyword);
     const bool one = keyword == "items" || keyword == "additionalProperties";
-    const bool named = keyword == "$defs" || keyword == "definitions" || keyword == "properties";
+    const bool named = keyword == "$defs" || keyword == "$def" || keyword == "definitions" ||
+                       keyword == "properties";
     const bool numbered =
         keyword == "anyOf" || keyword == "oneOf" || keyword == "allOf" || keyword == "prefixItems";
     if (at == nullptr || (!one && !named && !numbered) || (!one && rest.empty())) {
@@ -135,11 +183,11 @@ Result<Expr> SchemaReader::reference(const std::string& reference, const std::st
   if (at->as_object() == nullptr && at->as_bool() == nullptr) {
     return refused(path, "a reference to a schema", quote(reference));
   }
-  return referred(std::string(pointer), *at, at_path);
+  return referred(std::string(pointer), *at, at_path, part);
 }
 
 Result<Expr> SchemaReader::typed_value(const Json& schema, const std::vector<std::string>& typed,
-                                       const std::string& path) {
+                                       const std::string& path, SchemaPart part) {
   std::vector<std::string> types;
   if (const Json* type = schema.find("type")) {
     if (type->as_string() != nullptr) types.push_back(*type->as_string());
@@ -147,7 +195,7 @@ Result<Expr> SchemaReader::typed_value(const Json& schema, const std::vector<std
       types.push_back(*(*type->as_array())[i].as_string());
     }
   } else if (typed.empty()) {
-    return json_.any_value(kJsonDepth);
+    return anything(part);
   } else {
     const auto speaks_of = [&](Subject subject) {
       return std::ranges::any_of(typed,
@@ -160,17 +208,18 @@ Result<Expr> SchemaReader::typed_value(const Json& schema, const std::vector<std
   }
   std::vector<Expr> parts;
   for (const std::string& type : types) {
-    FATHOM_ASSIGN_OR_RETURN(const Expr part, value_of_type(type, schema, path));
-    parts.push_back(part);
+    if (part != SchemaPart::kAll && (type == "string") != (part == SchemaPart::kText)) continue;
+    FATHOM_ASSIGN_OR_RETURN(const Expr one, value_of_type(type, schema, path, part));
+    parts.push_back(one);
   }
   return builder_.choice(std::move(parts));
 }
 
 Result<Expr> SchemaReader::value_of_type(const std::string& type, const Json& schema,
-                                         const std::string& path) {
+                                         const std::string& path, SchemaPart part) {
   if (type == "object") return object(schema, path);
   if (type == "array") return array(schema, path);
-  if (type == "string") return string(schema, path);
+  if (type == "string") return string(schema, path, part);
   if (type == "integer") return integer(schema, path);
   if (type == "number") return number(schema, path);
   if (type == "null") return builder_.bytes("null");
@@ -179,7 +228,11 @@ Result<Expr> SchemaReader::value_of_type(const std::string& type, const Json& sc
 
 Result<Grammar> schema_grammar(const Json& schema, const std::string& where,
                                const GrammarFrame& frame) {
-  return SchemaReader(schema, where).read(frame);
+  GrammarBuilder builder;
+  JsonParts json(builder);
+  FATHOM_ASSIGN_OR_RETURN(const Expr whole,
+                          SchemaReader(builder, json, schema, where, false).read());
+  return builder.finish(whole, frame, where);
 }
 
 Result<Grammar> object_grammar(const GrammarFrame& frame) {

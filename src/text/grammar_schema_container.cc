@@ -28,8 +28,9 @@ Result<Expr> SchemaReader::object(const Json& schema, const std::string& path) {
   std::vector<std::string> names;
   for (size_t i = 0; listed != nullptr && i < listed->as_object()->size(); ++i) {
     const JsonMember& member = (*listed->as_object())[i];
-    FATHOM_ASSIGN_OR_RETURN(const Expr inner,
-                            value(member.value, path + ".properties." + member.key));
+    FATHOM_ASSIGN_OR_RETURN(
+        const Expr inner,
+        value(member.value, path + ".properties." + member.key, SchemaPart::kAll));
     names.push_back(member.key);
     properties.push_back(
         {.member = as_rule("member", builder_.sequence({json_.key(member.key), inner}))});
@@ -41,8 +42,11 @@ Result<Expr> SchemaReader::object(const Json& schema, const std::string& path) {
 
 Result<void> SchemaReader::mark_required(const Json& schema, const std::vector<std::string>& names,
                                          std::vector<Property>& properties,
-                                         const std::string& path) {
+                                         const std::string& path) const {
   const Json* required = schema.find("required");
+  if (closed_ && required == nullptr) {
+    for (Property& property : properties) property.required = true;
+  }
   std::map<std::string_view, size_t> place_of;
   for (size_t i = 0; i < names.size(); ++i) place_of.emplace(names[i], i);
   for (size_t i = 0; required != nullptr && i < required->as_array()->size(); ++i) {
@@ -61,9 +65,12 @@ Result<std::optional<Expr>> SchemaReader::other_members(const Json& schema,
                                                         const std::string& path) {
   const std::string place = path + ".additionalProperties";
   const Json* others = schema.find("additionalProperties");
-  if (others == nullptr && schema.find("properties") != nullptr) return std::optional<Expr>();
+  if (others == nullptr && (closed_ || schema.find("properties") != nullptr)) {
+    return std::optional<Expr>();
+  }
   const Json all(true);
-  FATHOM_ASSIGN_OR_RETURN(const Expr inner, value(others == nullptr ? all : *others, place));
+  FATHOM_ASSIGN_OR_RETURN(const Expr inner,
+                          value(others == nullptr ? all : *others, place, SchemaPart::kAll));
   if (others != nullptr && others->as_bool() != nullptr && !*others->as_bool()) {
     return std::optional<Expr>();
   }
@@ -105,7 +112,8 @@ Result<Expr> SchemaReader::array(const Json& schema, const std::string& path) {
   if (const Json* first = schema.find("prefixItems")) {
     for (size_t i = 0; i < first->as_array()->size(); ++i) {
       const std::string place = path + ".prefixItems[" + std::to_string(i) + "]";
-      FATHOM_ASSIGN_OR_RETURN(const Expr item, value((*first->as_array())[i], place));
+      FATHOM_ASSIGN_OR_RETURN(const Expr item,
+                              value((*first->as_array())[i], place, SchemaPart::kAll));
       items.push_back(as_rule("item", item));
     }
   }
@@ -114,8 +122,8 @@ Result<Expr> SchemaReader::array(const Json& schema, const std::string& path) {
   if (others != nullptr && others->as_array() != nullptr) {
     return refused(path + ".items", "one schema (a tuple stands in prefixItems)", "an array");
   }
-  FATHOM_ASSIGN_OR_RETURN(const Expr other,
-                          value(others == nullptr ? all : *others, path + ".items"));
+  FATHOM_ASSIGN_OR_RETURN(const Expr other, value(others == nullptr ? all : *others,
+                                                  path + ".items", SchemaPart::kAll));
   return json_.brackets(elements(items, as_rule("item", other), low, high));
 }
 

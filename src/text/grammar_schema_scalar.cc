@@ -47,13 +47,24 @@ std::optional<DecimalBound> decimal_bound(const Json& value) {
 
 using Expr = GrammarBuilder::Expr;
 
-Result<Expr> SchemaReader::string(const Json& schema, const std::string& path) {
+// One rule for all texts, so that they share what was found out about the vocabulary.
+Expr SchemaReader::any_text() {
+  return json_.shared("text", [&] { return builder_.without(kTextEnd, {}); });
+}
+
+// A text that is counted or has a pattern holds no kTextEndMark at all.
+Result<Expr> SchemaReader::string(const Json& schema, const std::string& path, SchemaPart part) {
+  const bool text = part == SchemaPart::kText;
+  const CharacterSet mark({{kTextEndMark, kTextEndMark}});
   const Json* pattern = schema.find("pattern");
   const Json* format = schema.find("format");
   FATHOM_ASSIGN_OR_RETURN(const int64_t low, count(schema, "minLength", 0, path));
   FATHOM_ASSIGN_OR_RETURN(const int64_t high, count(schema, "maxLength", -1, path));
   if (pattern == nullptr && format == nullptr) {
-    return high >= 0 && low > high ? builder_.nothing() : json_.string(low, high);
+    if (high >= 0 && low > high) return builder_.nothing();
+    if (!text) return json_.string(low, high);
+    if (low == 0 && high < 0) return any_text();
+    return builder_.repeat(builder_.characters(mark.complement()), low, high);
   }
   const std::string first = pattern != nullptr ? "pattern" : "format";
   for (const char* other : {"minLength", "maxLength", "format"}) {
@@ -71,10 +82,11 @@ Result<Expr> SchemaReader::string(const Json& schema, const std::string& path) {
     }
   }
   const RegexOptions options = {
-      .search = pattern != nullptr,
-      .spell = [this](GrammarBuilder&, const CharacterSet& set) { return json_.character(set); }};
+      .search = pattern != nullptr, .spell = [&](GrammarBuilder&, const CharacterSet& set) {
+        return text ? builder_.characters(set.without(mark)) : json_.character(set);
+      }};
   FATHOM_ASSIGN_OR_RETURN(const Expr content, add_regex(builder_, expression, options, place));
-  return json_.quoted(content);
+  return text ? content : json_.quoted(content);
 }
 
 Result<Expr> SchemaReader::integer(const Json& schema, const std::string& path) {

@@ -479,7 +479,11 @@ const Json* resolve_pointer(const Json& root, std::string_view pointer) {
 }
 
 Result<void> check_schema(const Json& schema, const std::string& where) {
-  return SchemaCheck(schema).check(schema, where);
+  return check_schema(schema, where, schema);
+}
+
+Result<void> check_schema(const Json& schema, const std::string& where, const Json& root) {
+  return SchemaCheck(root).check(schema, where);
 }
 
 Result<void> check_parameters_schema(const Json& schema, const std::string& where) {

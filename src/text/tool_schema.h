@@ -22,6 +22,8 @@ std::optional<double> number_of(const Json& value);
 // draft 2020-12 (the schema keywords recursively) and whose local references ("#/...") point to
 // something. `where` names the field in messages. Unknown keywords are allowed.
 Result<void> check_schema(const Json& schema, const std::string& where);
+// The same of a part of `root`, which references lead into.
+Result<void> check_schema(const Json& schema, const std::string& where, const Json& root);
 
 // The same, and the type of the whole must be exactly "object", as the parameters of a tool need.
 Result<void> check_parameters_schema(const Json& schema, const std::string& where);

@@ -64,6 +64,14 @@ char32_t utf8_next(const char** p) {
   return ((s[0] & 0x07u) << 18) | ((s[1] & 0x3Fu) << 12) | ((s[2] & 0x3Fu) << 6) | (s[3] & 0x3Fu);
 }
 
+std::u32string utf8_characters(std::string_view text) {
+  std::u32string characters;
+  for (const char* p = text.data(); p < text.data() + text.size();) {
+    characters.push_back(utf8_next(&p));
+  }
+  return characters;
+}
+
 void utf8_append(std::string* out, char32_t code_point) {
   const auto tail = [&](int shift) {
     out->push_back(static_cast<char>(0x80 | ((code_point >> shift) & 0x3F)));

@@ -28,6 +28,9 @@ Utf8Step utf8_step(std::string_view text);
 // The code point at `p` of a text that is known to be well-formed; adds its length to *p.
 char32_t utf8_next(const char** p);
 
+// The code points of a text that is known to be well-formed.
+std::u32string utf8_characters(std::string_view text);
+
 void utf8_append(std::string* out, char32_t code_point);
 
 // Length of the longest prefix of `text` that is well-formed.

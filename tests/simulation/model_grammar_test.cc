@@ -13,7 +13,10 @@
 #include "ops/backends.h"
 #include "text/grammar_regex.h"
 #include "text/grammar_schema.h"
+#include "text/grammar_tools.h"
 #include "text/json_text.h"
+#include "text/output_parser.h"
+#include "text/utf8.h"
 
 namespace fathom {
 namespace {
@@ -184,6 +187,73 @@ TEST_F(ModelGrammar, TheFormBeginsBehindTheEndOfThinking) {
       EXPECT_FALSE(mask_has(cursor.mask(), id)) << tokens_->bytes(id);
     }
   }
+}
+
+// Bounded, so that most answers end within their tokens.
+const char kTools[] =
+    R"({"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":)"
+    R"({"name":"find","strict":true,"parameters":{"type":"object","properties":{)"
+    R"("word":{"type":"string","maxLength":6},"kind":{"anyOf":[{"type":"string","enum":)"
+    R"(["｜DSML｜","b"]},{"type":"integer","const":3}]},)"
+    R"("at":{"type":"object","properties":{"line":{"type":"integer","minimum":1,"maximum":99},)"
+    R"("tag":{"type":["string","null"],"maxLength":4}}}}}}},{"type":"function","function":)"
+    R"({"name":"stop","strict":true}}]})";
+
+void expect_call(const ParsedCall& call) {
+  const auto arguments = parse_json(call.arguments);
+  ASSERT_TRUE(arguments) << call.arguments;
+  if (call.name == "stop") {
+    EXPECT_TRUE(arguments->as_object()->empty());
+    return;
+  }
+  ASSERT_EQ(call.name, "find");
+  ASSERT_EQ(arguments->as_object()->size(), 3U) << call.arguments;
+  EXPECT_LE(utf8_characters(*arguments->find("word")->as_string()).size(), 6U);
+  const std::string kind = json_text(*arguments->find("kind"));
+  EXPECT_TRUE(kind == "\"｜DSML｜\"" || kind == "\"b\"" || kind == "3") << kind;
+  const Json& at = *arguments->find("at");
+  ASSERT_EQ(at.as_object()->size(), 2U) << call.arguments;
+  const int64_t line = *at.find("line")->as_int64();
+  EXPECT_TRUE(line >= 1 && line <= 99) << line;
+  const Json& tag = *at.find("tag");
+  EXPECT_TRUE(tag.is_null() || utf8_characters(*tag.as_string()).size() <= 4) << call.arguments;
+}
+
+// However hot: each call that was closed names a tool and has arguments that its schema allows.
+// The second way begins in reasoning, and the block comes where the model would never write one.
+TEST_F(ModelGrammar, CallsOfStrictToolsFollowTheirSchemas) {
+  const ChatRequest chat = *parse_chat_request(std::string_view(kTools));
+  const auto tools = offered_tools(chat);
+  int n_calls = 0;
+  int n_whole = 0;
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    const bool forced = seed % 2 == 0;
+    // What is left of the grammar once the block is open.
+    Request hot = request("calls:", seed, *tools_grammar(tools, true));
+    hot.sampling.temperature = 2;
+    hot.max_tokens = 150;
+    const std::string begun = forced ? "" : "so</think>\n\n<｜DSML｜ calls>\n";
+    const Grammar whole_text = *tools_grammar(tools, forced);
+    TokenMatcher matcher(whole_text, *tokens_);
+    GrammarState state = *matcher.start();
+    const auto before = *loaded_.tokenizer->encode(begun, AddedTokens::kMatch);
+    for (const TokenId id : before) ASSERT_TRUE(*matcher.accept(state, id));
+    const Generated made = alone(hot, seed);
+    for (const int32_t id : made.ids) {
+      ASSERT_TRUE(id == eos_ || *matcher.accept(state, id));
+    }
+    const std::string text = begun + text_of(made.ids);
+    const ParsedOutput output = parse_output(
+        text, {.start = forced ? OutputStart::kCalls : OutputStart::kReasoning, .tools = true});
+    const bool whole = text.ends_with("</｜DSML｜ calls>");
+    EXPECT_EQ(whole, made.stop_reason == StopReason::kStop) << text;
+    n_whole += whole ? 1 : 0;
+    const size_t n_closed = output.tool_calls.size() - (whole ? 0 : 1);
+    for (size_t i = 0; i < n_closed; ++i) expect_call(output.tool_calls[i]);
+    n_calls += static_cast<int>(n_closed);
+  }
+  EXPECT_GE(n_calls, 6);
+  EXPECT_GE(n_whole, 2);
 }
 
 TEST_F(ModelGrammar, AnEngineThatKnowsNoVocabularyRefuses) {
