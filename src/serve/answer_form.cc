@@ -3,6 +3,7 @@
 #include "text/grammar_form.h"
 #include "text/grammar_regex.h"
 #include "text/grammar_schema.h"
+#include "text/grammar_tools.h"
 
 namespace fathom {
 namespace {
@@ -35,6 +36,13 @@ Result<std::optional<Grammar>> answer_form(const ChatCall& call) {
   const ChatRequest& request = call.request;
   const bool has_outputs = !call.structured_outputs.is_null();
   const std::string field = has_outputs ? "structured_outputs" : call.format_field;
+  const std::vector<const ToolDefinition*> tools = offered_tools(request);
+  if (!tools.empty() && tools.front()->strict) {
+    if (has_outputs) return invalid(field + ": wanted none beside strict tools, found one");
+    Result<Grammar> calls = tools_grammar(tools, forces_tool_call(request));
+    if (!calls) return calls.error();
+    return std::optional<Grammar>(std::move(*calls));
+  }
   if (request.response_format == ResponseFormat::kText && !has_outputs) {
     return std::optional<Grammar>();
   }
@@ -47,8 +55,7 @@ Result<std::optional<Grammar>> answer_form(const ChatCall& call) {
   if (continued_prefix(request) != nullptr) {
     return invalid(field + ": wanted none beside a prefix, found one");
   }
-  const GrammarFrame frame = {.thinking = request.thinking,
-                              .calls = !offered_tools(request).empty()};
+  const GrammarFrame frame = {.thinking = request.thinking, .calls = !tools.empty()};
   Result<Grammar> made = [&]() -> Result<Grammar> {
     if (has_outputs) return structured(call.structured_outputs, frame);
     switch (request.response_format) {

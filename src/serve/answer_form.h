@@ -1,6 +1,7 @@
 #pragma once
 
-// The form that a call binds its answer to: `response_format`, or the extension
+// The form that a call binds its answer to: the calls of strict tools, `response_format`, or the
+// extension
 // "structured_outputs": {"json": SCHEMA} | {"regex": TEXT} | {"grammar": TEXT} (the name and the
 // members are those of vLLM; the grammar's form is text/grammar_form.h's).
 

@@ -61,6 +61,7 @@ Result<ChatRequest> Translation::parse(ToolNames names) {
   Result<ChatRequest> request = parse_chat_request(Json(std::move(body_)), names);
   if (!request) return Error{request.error().code, renamed(request.error().message)};
   request->keeps_empty_system = true;
+  for (ToolDefinition& tool : request->tools) tool.schema_path = renamed(tool.schema_path);
   for (ChatMessage& message : request->messages) {
     for (ContentPart& part : message.content) {
       if (auto* image = std::get_if<ImageRef>(&part)) image->path = renamed(image->path);

@@ -228,6 +228,62 @@ TEST_F(ServerTest, AFormThatCannotBeEnforcedIsRefusedWithItsPath) {
                  "\"choice\"");
 }
 
+std::string strict_tool(const std::string& properties) {
+  return R"("tools":[{"type":"function","function":{"name":"find","strict":true,"parameters":)"
+         R"({"type":"object","properties":{)" +
+         properties + "}}}}]";
+}
+
+// At the hottest the API allows, where the model alone writes no call at all.
+TEST_F(ServerTest, StrictToolsAreCalledAsTheirSchemasSay) {
+  const std::string tools = strict_tool(R"("n":{"type":"integer","minimum":1,"maximum":9},)"
+                                        R"("word":{"type":"string","maxLength":5})");
+  int n_whole = 0;
+  for (int seed = 0; seed < 4; ++seed) {
+    const auto reply =
+        chat(R"({"messages":[{"role":"user","content":"Go"}],"temperature":2,)"
+             R"("thinking":{"type":"disabled"},"max_tokens":120,"tool_choice":)" +
+             std::string(seed % 2 == 0 ? R"("required")"
+                                       : R"({"type":"function","function":{"name":"find"}})") +
+             R"(,"seed":)" + std::to_string(seed) + "," + tools + "}");
+    ASSERT_EQ(reply->status, 200) << reply->body;
+    const json::value body = json::parse(reply->body);
+    const json::value& choice = body.at("choices").at(0);
+    const json::array& calls = choice.at("message").at("tool_calls").as_array();
+    const bool whole = choice.at("finish_reason").as_string() == "tool_calls";
+    n_whole += whole ? 1 : 0;
+    for (size_t i = 0; i + (whole ? 0 : 1) < calls.size(); ++i) {
+      const json::value& function = calls[i].at("function");
+      EXPECT_EQ(function.at("name").as_string(), "find");
+      const json::value arguments = json::parse(function.at("arguments").as_string());
+      ASSERT_EQ(arguments.as_object().size(), 2U) << reply->body;
+      const int64_t n = arguments.at("n").as_int64();
+      EXPECT_TRUE(n >= 1 && n <= 9) << n;
+      EXPECT_TRUE(arguments.at("word").is_string());
+    }
+  }
+  EXPECT_GE(n_whole, 2);
+}
+
+TEST_F(ServerTest, AStrictToolThatCannotBeEnforcedIsRefusedWithItsPath) {
+  const std::string bad = strict_tool(R"("n":{"type":"integer","multipleOf":2})");
+  const std::string wanted =
+      "properties.n.multipleOf: wanted a keyword that can be enforced, found one that cannot";
+  expect_refused(call("," + bad), 400, "tools[0].function.parameters." + wanted);
+  EXPECT_EQ(chat(call(R"(,"tool_choice":"none",)" + bad))->status, 200);
+  expect_refused(
+      call(R"(,"structured_outputs":{"regex":"a"},)" + strict_tool(R"("n":{"type":"integer"})")),
+      400, "structured_outputs: wanted none beside strict tools, found one");
+  HttpClient client(server_->port());
+  const auto reply = client.post(
+      "/v1/responses",
+      R"({"input":"x","tools":[{"type":"web_search"},{"type":"function","name":"f","strict":true,)"
+      R"("parameters":{"type":"object","properties":{"n":{"type":"integer","multipleOf":2}}}}]})");
+  EXPECT_EQ(reply->status, 400);
+  EXPECT_EQ(json::parse(reply->body).at("error").at("message").as_string(),
+            "tools[1].parameters." + wanted);
+}
+
 TEST_F(ServerTest, AStopTextEndsTheAnswer) {
   const json::value all = json::parse(chat(call(""))->body);
   const std::string content(all.at("choices").at(0).at("message").at("content").as_string());
