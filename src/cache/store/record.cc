@@ -1,0 +1,237 @@
+#include "cache/store/record.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
+#include <cstring>
+#include <sstream>
+#include <type_traits>
+
+#include "base/check.h"
+#include "cache/store/disk.h"
+
+namespace fathom {
+namespace {
+
+constexpr uint64_t kRecordMagic = 0x3152564b4d485446;   // "FTHMKVR1"
+constexpr uint64_t kSegmentMagic = 0x314745534d485446;  // "FTHMSEG1"
+constexpr uint32_t kByteOrder = 0x01020304;
+
+struct Header {
+  uint64_t magic = kRecordMagic;
+  uint32_t format = kStoreFormat;
+  uint32_t byte_order = kByteOrder;
+  uint32_t head_bytes = kRecordHeadBytes;
+  uint32_t payload_bytes = 0;
+  Sha256Digest key = {};
+  Sha256Digest parent = {};
+  Sha256Digest spec = {};
+  Sha256Digest weights = {};
+  uint64_t tenant_tag = 0;
+  int64_t first_position = 0;
+  int64_t created_us = 0;
+  double cost = 0;
+  uint32_t segment = 0;
+  uint32_t page = 0;
+  uint32_t grade = 0;
+  uint32_t unused = 0;
+  uint64_t payload_low = 0;  // XXH3-128
+  uint64_t payload_high = 0;
+  std::array<uint64_t, 4> reserved = {};
+  uint64_t checksum = 0;  // XXH3-64 of all before it
+};
+static_assert(sizeof(Header) == kRecordHeadBytes && std::is_trivially_copyable_v<Header>);
+
+struct SegmentHeader {
+  uint64_t magic = kSegmentMagic;
+  uint32_t format = kStoreFormat;
+  uint32_t byte_order = kByteOrder;
+  uint32_t number = 0;
+  uint32_t unused = 0;
+  int64_t block_bytes = 0;
+  Sha256Digest spec = {};
+  Sha256Digest weights = {};
+  uint64_t checksum = 0;
+};
+static_assert(sizeof(SegmentHeader) == 104 && std::is_trivially_copyable_v<SegmentHeader>);
+
+template <typename T>
+uint64_t checksum_of(const T& header) {
+  return ::XXH3_64bits(&header, offsetof(T, checksum));
+}
+
+template <typename T>
+T read_header(std::span<const std::byte> bytes) {
+  T header;
+  std::memcpy(&header, bytes.data(), sizeof(T));
+  return header;
+}
+
+Error differs(const std::string& what, const std::string& wanted, const std::string& found) {
+  return invalid(what + ": wanted " + wanted + ", found " + found);
+}
+
+std::string hex(const Sha256Digest& digest) { return to_hex(digest); }
+
+// The kinds of a foreign store; both of them carry the same first fields.
+template <typename T>
+Result<void> check_kind(const T& header, const StoreIdentity& identity) {
+  if (header.byte_order != kByteOrder) {
+    return invalid("byte order: wanted this machine's, found another");
+  }
+  if (header.format != kStoreFormat) {
+    return differs("format", std::to_string(kStoreFormat), std::to_string(header.format));
+  }
+  if (header.spec != identity.spec) return differs("spec", hex(identity.spec), hex(header.spec));
+  if (header.weights != identity.weights) {
+    return differs("weights", hex(identity.weights), hex(header.weights));
+  }
+  return {};
+}
+
+RecordHead head_of(const Header& header) {
+  RecordHead head;
+  head.block.key.digest = header.key;
+  head.block.parent.digest = header.parent;
+  head.block.first_position = header.first_position;
+  head.block.tenant_tag = header.tenant_tag;
+  head.block.grade = static_cast<StateGrade>(header.grade);
+  head.block.cost = header.cost;
+  head.payload_bytes = header.payload_bytes;
+  head.created_us = header.created_us;
+  head.place = {header.segment, header.page};
+  return head;
+}
+
+}  // namespace
+
+int64_t record_bytes(int64_t payload_bytes) {
+  return (kRecordHeadBytes + payload_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+
+void seal_record(const RecordHead& head, const StoreIdentity& identity,
+                 std::span<std::byte> record) {
+  FATHOM_CHECK(static_cast<int64_t>(record.size()) == record_bytes(head.payload_bytes));
+  const auto payload_end = static_cast<size_t>(kRecordHeadBytes + head.payload_bytes);
+  const auto digest =
+      ::XXH3_128bits(record.data() + kRecordHeadBytes, static_cast<size_t>(head.payload_bytes));
+  Header header;
+  header.payload_bytes = static_cast<uint32_t>(head.payload_bytes);
+  header.key = head.block.key.digest;
+  header.parent = head.block.parent.digest;
+  header.spec = identity.spec;
+  header.weights = identity.weights;
+  header.tenant_tag = head.block.tenant_tag;
+  header.first_position = head.block.first_position;
+  header.created_us = head.created_us;
+  header.cost = head.block.cost;
+  header.segment = head.place.segment;
+  header.page = head.place.page;
+  header.grade = static_cast<uint32_t>(head.block.grade);
+  header.payload_low = digest.low64;
+  header.payload_high = digest.high64;
+  header.checksum = checksum_of(header);
+  std::memcpy(record.data(), &header, sizeof(header));
+  std::memset(record.data() + payload_end, 0, record.size() - payload_end);
+}
+
+Result<RecordHead> open_record(std::span<const std::byte> bytes, const StoreIdentity& identity) {
+  if (bytes.size() < sizeof(Header)) return exhausted("record: ends inside its header");
+  const auto header = read_header<Header>(bytes);
+  if (header.magic != kRecordMagic) return invalid("record: no magic number");
+  if (header.checksum != checksum_of(header)) return invalid("record: header checksum differs");
+  FATHOM_RETURN_IF_ERROR(check_kind(header, identity));
+  if (header.head_bytes != kRecordHeadBytes || header.payload_bytes > identity.block_bytes) {
+    return differs("record", "at most " + std::to_string(identity.block_bytes) + " payload bytes",
+                   std::to_string(header.payload_bytes));
+  }
+  if (header.grade > static_cast<uint32_t>(StateGrade::kBounded))
+    return invalid("record: no grade");
+  if (static_cast<int64_t>(bytes.size()) < record_bytes(header.payload_bytes)) {
+    return exhausted("record: ends inside its payload");
+  }
+  const auto digest = ::XXH3_128bits(bytes.data() + kRecordHeadBytes, header.payload_bytes);
+  if (digest.low64 != header.payload_low || digest.high64 != header.payload_high) {
+    return invalid("record: payload checksum differs");
+  }
+  return head_of(header);
+}
+
+std::span<const std::byte> payload_of(const RecordHead& head, std::span<const std::byte> record) {
+  return record.subspan(kRecordHeadBytes, static_cast<size_t>(head.payload_bytes));
+}
+
+void seal_segment(uint32_t number, const StoreIdentity& identity, std::span<std::byte> page) {
+  FATHOM_CHECK(static_cast<int64_t>(page.size()) == kPageBytes);
+  SegmentHeader header;
+  header.number = number;
+  header.block_bytes = identity.block_bytes;
+  header.spec = identity.spec;
+  header.weights = identity.weights;
+  header.checksum = checksum_of(header);
+  std::fill(page.begin(), page.end(), std::byte{0});
+  std::memcpy(page.data(), &header, sizeof(header));
+}
+
+Result<void> check_segment(uint32_t number, const StoreIdentity& identity,
+                           std::span<const std::byte> page) {
+  if (page.size() < sizeof(SegmentHeader)) return not_found("ends inside its header");
+  const auto header = read_header<SegmentHeader>(page);
+  // A sound page of the other byte order has the magic number turned round.
+  if (header.magic == __builtin_bswap64(kSegmentMagic)) {
+    return invalid("byte order: wanted this machine's, found another");
+  }
+  if (header.magic != kSegmentMagic || header.checksum != checksum_of(header)) {
+    return not_found("no sound header");
+  }
+  FATHOM_RETURN_IF_ERROR(check_kind(header, identity));
+  if (header.block_bytes != identity.block_bytes) {
+    return differs("block bytes", std::to_string(identity.block_bytes),
+                   std::to_string(header.block_bytes));
+  }
+  if (header.number != number) {
+    return differs("number", std::to_string(number), std::to_string(header.number));
+  }
+  return {};
+}
+
+std::string segment_name(uint32_t number) {
+  constexpr size_t kDigits = 8;
+  std::array<char, kDigits> digits = {};
+  const auto end = std::to_chars(digits.data(), digits.data() + kDigits, number, 16).ptr;
+  const std::string text(digits.data(), end);
+  return "seg-" + std::string(kDigits - text.size(), '0') + text;
+}
+
+int64_t segment_number(const std::string& name) {
+  uint32_t number = 0;
+  if (name.size() != 12 || !name.starts_with("seg-")) return -1;
+  const auto parsed = std::from_chars(name.data() + 4, name.data() + name.size(), number, 16);
+  const bool whole = parsed.ec == std::errc() && parsed.ptr == name.data() + name.size();
+  return whole && segment_name(number) == name ? static_cast<int64_t>(number) : -1;
+}
+
+std::string store_card(const StoreIdentity& identity) {
+  const bool little = std::endian::native == std::endian::little;
+  return "fathom prefix store\nformat " + std::to_string(kStoreFormat) + "\nbyte order " +
+         (little ? "little" : "big") + "\nweights " + hex(identity.weights) + "\nspec " +
+         hex(identity.spec) + "\nblock bytes " + std::to_string(identity.block_bytes) + "\n";
+}
+
+Result<void> check_card(const std::string& card, const StoreIdentity& identity) {
+  std::istringstream wanted_lines(store_card(identity));
+  std::istringstream found_lines(card);
+  std::string wanted;
+  std::string found;
+  while (std::getline(wanted_lines, wanted)) {
+    if (!std::getline(found_lines, found)) return invalid("wanted '" + wanted + "', found no more");
+    if (found != wanted) return invalid("wanted '" + wanted + "', found '" + found + "'");
+  }
+  if (std::getline(found_lines, found)) return invalid("wanted no more, found '" + found + "'");
+  return {};
+}
+
+}  // namespace fathom

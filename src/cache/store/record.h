@@ -1,0 +1,78 @@
+#pragma once
+
+// The format of a segment: a page that says whose it is, then records, each at a multiple of
+// kPageBytes: 256 bytes of header, payload, zeros. Fixed for ever under its version; whatever
+// changes a byte of it takes the next one. Numbers are of the machine's byte order, which the
+// format names. docs/design/store.md has the reasons.
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/hash.h"
+#include "base/result.h"
+#include "cache/tier.h"
+
+namespace fathom {
+
+inline constexpr uint32_t kStoreFormat = 1;
+inline constexpr int64_t kRecordHeadBytes = 256;
+
+// Whose state a store keeps. Bytes of two identities never meet in one folder.
+struct StoreIdentity {
+  Sha256Digest weights = {};  // fingerprint of the checkpoint
+  Sha256Digest spec = {};     // of the KvSpec
+  int64_t block_bytes = 0;    // the most that a payload has
+  bool operator==(const StoreIdentity&) const = default;
+};
+
+// A record's place: its segment's number, and its first page in it.
+struct RecordPlace {
+  uint32_t segment = 0;
+  uint32_t page = 0;
+  auto operator<=>(const RecordPlace&) const = default;
+};
+
+struct RecordHead {
+  TierBlock block;
+  int64_t payload_bytes = 0;
+  int64_t created_us = 0;  // of the Unix clock, when the payload was first written
+  RecordPlace place;
+};
+
+// Pages of a record, in bytes.
+int64_t record_bytes(int64_t payload_bytes);
+
+// Completes a record whose payload lies behind the room of the header: fills the header and clears
+// what follows the payload. `record` has record_bytes(head.payload_bytes).
+void seal_record(const RecordHead& head, const StoreIdentity& identity,
+                 std::span<std::byte> record);
+
+// What a record says, once all of it was verified: header, identity, payload. `bytes` begins with
+// the record and may go on. kInvalid, with the check that failed; kExhausted where the header is
+// sound and `bytes` ends before the record does.
+Result<RecordHead> open_record(std::span<const std::byte> bytes, const StoreIdentity& identity);
+
+// The payload of a record that was verified.
+std::span<const std::byte> payload_of(const RecordHead& head, std::span<const std::byte> record);
+
+// The first page of segment `number`.
+void seal_segment(uint32_t number, const StoreIdentity& identity, std::span<std::byte> page);
+
+// kNotFound where the page is no such page or is damaged; kInvalid where it is sound and another
+// identity's, format's or byte order's.
+Result<void> check_segment(uint32_t number, const StoreIdentity& identity,
+                           std::span<const std::byte> page);
+
+std::string segment_name(uint32_t number);
+// The number in the name of a segment; -1 for other names.
+int64_t segment_number(const std::string& name);
+
+// The text of store.fathom, and whether another one says the same; kInvalid, with the first line
+// that differs.
+std::string store_card(const StoreIdentity& identity);
+Result<void> check_card(const std::string& card, const StoreIdentity& identity);
+
+}  // namespace fathom

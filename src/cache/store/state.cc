@@ -1,0 +1,30 @@
+#include "cache/store/state.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+
+namespace fathom {
+
+StoreState::StoreState(const StoreOptions& given, Disk& disk)
+    : options(given),
+      disk(disk),
+      slot_bytes(record_bytes(given.identity.block_bytes)),
+      n_slots(std::max<int64_t>(1, given.queue_bytes / slot_bytes)),
+      ring(n_slots * slot_bytes),
+      slots(static_cast<size_t>(n_slots)),
+      max_bytes(given.max_bytes) {}
+
+int64_t StoreState::now_us() const {
+  return options.unix_us ? options.unix_us() : unix_microseconds();
+}
+
+void StoreState::end_get(TierTicket ticket, TierStatus status) {
+  counters.hits += status == TierStatus::kOk ? 1 : 0;
+  counters.misses += status == TierStatus::kMissing ? 1 : 0;
+  counters.bad += status == TierStatus::kBad ? 1 : 0;
+  --n_gets;
+  ended.push_back({ticket, status});
+}
+
+}  // namespace fathom
