@@ -77,7 +77,8 @@ void SessionCache::keep(const SessionPlace& place, SessionState state, int64_t n
   entry->second = {.state = std::move(state),
                    .n_tokens = place.n_tokens,
                    .grade = place.grade,
-                   .last_us = now_us};
+                   .last_us = now_us,
+                   .owner = place.owner};
   entry->second.order = ++last_order_;
   order_.emplace(last_order_, entry);
   look_us_ =
@@ -108,6 +109,18 @@ void SessionCache::expire(int64_t now_us) {
     erase(entry);
   }
   look_us_ = next_us;
+}
+
+int64_t SessionCache::clear(std::optional<uint64_t> owner) {
+  int64_t n_dropped = 0;
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    const auto entry = it++;
+    if (owner && entry->second.owner != *owner) continue;
+    erase(entry);
+    ++n_dropped;
+  }
+  counters_.cleared += n_dropped;
+  return n_dropped;
 }
 
 void SessionCache::place_last(Entries::iterator entry) {

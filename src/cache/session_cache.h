@@ -38,6 +38,7 @@ struct SessionPlace {
   int64_t n_tokens = 0;
   std::span<const int32_t> partial_ids;
   std::span<const ImageSpan> images;
+  uint64_t owner = 0;  // cleared under this number
 };
 
 struct SessionName {
@@ -64,6 +65,7 @@ struct SessionCounters {
   int64_t used = 0;
   int64_t evicted = 0;  // for want of room
   int64_t expired = 0;
+  int64_t cleared = 0;
 };
 
 class SessionCache {
@@ -90,6 +92,8 @@ class SessionCache {
   void outgrow(const SessionName& name);
   // Drops entries whose time is over.
   void expire(int64_t now_us);
+  // Drops every entry, or those of one owner; how many.
+  int64_t clear(std::optional<uint64_t> owner = std::nullopt);
 
   const SessionLimits& limits() const { return limits_; }
   int64_t n_entries() const { return static_cast<int64_t>(entries_.size()); }
@@ -106,6 +110,7 @@ class SessionCache {
     int64_t order = 0;  // its place in order_
     int64_t last_us = 0;
     int64_t n_uses = 0;
+    uint64_t owner = 0;
   };
   using Entries = std::map<SessionName, Entry>;
 

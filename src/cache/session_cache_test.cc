@@ -164,6 +164,24 @@ TEST(SessionCache, AnEntryGoesAfterItsTimeWithoutUse) {
   EXPECT_EQ(cache.counters().expired, 2);
 }
 
+TEST(SessionCache, ClearingDropsAllOrThoseOfOneOwner) {
+  SessionCache cache({.max_bytes = 1 << 20});
+  const Text text(counted(60), "a");
+  for (const int64_t n : {10, 20, 30}) {
+    SessionPlace place = text.place(n);
+    place.owner = n == 20 ? 2 : 1;
+    cache.keep(place, state_of(1), 0);
+  }
+  EXPECT_EQ(cache.clear(1), 2);
+  EXPECT_EQ(found_at(cache, text.query()), 20);
+  EXPECT_EQ(cache.bytes(), kStateBytes);
+  cache.check();
+  EXPECT_EQ(cache.clear(), 1);
+  EXPECT_EQ(cache.counters().cleared, 3);
+  EXPECT_EQ(cache.bytes(), 0);
+  cache.check();
+}
+
 // A plain list of what is kept, in the order of going.
 struct Kept {
   std::vector<int32_t> tokens;

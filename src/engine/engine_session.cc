@@ -27,7 +27,8 @@ void Engine::keep(EngineTask& task) {
       .grade = task.exact ? StateGrade::kExact : StateGrade::kBounded,
       .n_tokens = sequence.length,
       .partial_ids = tokens.subspan(n_full * static_cast<size_t>(kBlockTokens)),
-      .images = task.live->request.images};
+      .images = task.live->request.images,
+      .owner = static_cast<uint64_t>(task.live->request.tenant)};
   if (sessions_.touch(session_name(place), now_us_)) return;
   SessionState state;
   const bool parked = task.phase == TaskPhase::kParked;

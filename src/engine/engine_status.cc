@@ -52,6 +52,7 @@ CacheReport Engine::carry_out(const CacheOrder& order) {
     std::optional<uint64_t> owner;
     if (order.tenant) owner = static_cast<uint64_t>(*order.tenant);
     report.n_cleared = cache_.clear(owner);
+    report.n_states_cleared = sessions_.clear(owner);
   }
   report.status = status();
   for (const auto& [owner, n] : cache_.nodes_by_owner()) {

@@ -70,7 +70,7 @@ struct EngineStatus {
   int64_t session_bytes_max = 0;
 };
 
-// Asks what the prefix cache holds, once it has dropped what nobody uses: nothing, all, or what one
+// Asks what the caches hold, once they have dropped what nobody uses: nothing, all, or what one
 // tenant published.
 struct CacheOrder {
   bool clear = false;
@@ -80,7 +80,8 @@ struct CacheOrder {
 struct CacheReport {
   EngineStatus status;
   std::map<TenantId, int64_t> cached_blocks;  // by the tenant that published them
-  int64_t n_cleared = 0;
+  int64_t n_cleared = 0;                      // blocks
+  int64_t n_states_cleared = 0;               // of sessions
 };
 
 }  // namespace fathom

@@ -48,6 +48,8 @@ std::string cache_body(const CacheReport& report, const KeyRing& keys) {
     tenants.push_back(json::object{{"name", name_of(id, keys)}, {"blocks", n}});
   }
   return json_output(json::object{{"cleared", report.n_cleared},
+                                  {"cleared_states", report.n_states_cleared},
+                                  {"states", status.load.n_sessions},
                                   {"block_tokens", kBlockTokens},
                                   {"blocks",
                                    {{"total", status.n_blocks},

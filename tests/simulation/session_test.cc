@@ -187,6 +187,31 @@ TEST_P(Sessions, AStateIsOfUseWhileItsBlocksAreCached) {
   EXPECT_LT(answer.usage.cached_tokens, 319);
 }
 
+TEST_P(Sessions, AClearedCacheForgetsStatesAndBlocksOfTheTenantThatIsNamed) {
+  const std::vector<int32_t> prompt = fresh(200);
+  Request mine = request(prompt, 3);
+  mine.tenant = TenantId{1};
+  mine.tenant_salt = "mine";
+  Request other = mine;
+  other.tenant = TenantId{2};
+  other.tenant_salt = "other";
+  run(mine);
+  run(other);
+  const auto clear = [&](const CacheOrder& order) {
+    CacheReport told;
+    EXPECT_TRUE(engine_.ask(order, [&](const CacheReport& report) { told = report; }));
+    engine_.tick(++now_us_);
+    return told;
+  };
+  const CacheReport report = clear({.clear = true, .tenant = TenantId{1}});
+  EXPECT_EQ(report.n_cleared, 3);
+  EXPECT_EQ(report.n_states_cleared, 2);
+  EXPECT_EQ(run(other).usage.cached_tokens, 199);
+  EXPECT_EQ(run(mine).usage.cached_tokens, 0);
+  EXPECT_EQ(clear({.clear = true}).status.load.session_bytes, 0);
+  EXPECT_EQ(run(other).usage.cached_tokens, 0);
+}
+
 // One computes, and the others start where it has come to.
 TEST_P(Sessions, PromptsThatArriveTogetherAreComputedOnce) {
   const std::vector<int32_t> prompt = fresh(1000);
