@@ -25,6 +25,9 @@ constexpr size_t kFoundTextMax = 60;
 // The offending value as one short line.
 std::string found_text(const json::value& value) {
   if (value.is_string()) return quote(std::string_view(value.get_string()));
+  if (value.is_double() && std::isinf(value.get_double())) {
+    return value.get_double() > 0 ? "Infinity" : "-Infinity";
+  }
   std::string text = json_output(value);
   std::replace_if(
       text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');

@@ -206,7 +206,7 @@ TEST(TokenizerFile, WhatIsNotSupportedIsRefusedByName) {
   EXPECT_THAT(failure_of([](auto&, auto& model) { model["type"] = "Unigram"; }),
               HasSubstr("model.type: is \"Unigram\", supported is \"BPE\""));
   EXPECT_THAT(failure_of([](auto&, auto& model) { model["dropout"] = 0.1; }),
-              HasSubstr("model.dropout: is 1E-1, supported is null or false"));
+              HasSubstr("model.dropout: is 0.1, supported is null or false"));
   EXPECT_THAT(failure_of([](auto&, auto& model) { model["byte_fallback"] = true; }),
               HasSubstr("model.byte_fallback: is true"));
   EXPECT_THAT(failure_of([](auto& root, auto&) {

@@ -155,6 +155,13 @@ std::set<std::string> type_names(const std::string& blanked) {
   return names;
 }
 
+// Without types of a library that are declared and no more.
+std::string without_library_names(const std::string& blanked) {
+  static const std::regex kDeclared(
+      R"(namespace boost[\w:]* \{\s*(?:(?:class|struct) \w+;\s*)+\})");
+  return std::regex_replace(blanked, kDeclared, "");
+}
+
 void check_type_names(const std::string& path, const std::set<std::string>& names,
                       Complaints& found) {
   static const std::regex kPascal("[A-Z][A-Za-z0-9]*");
@@ -265,7 +272,7 @@ Complaints check_names(const Tree& tree) {
       found.push_back({path, 0, "names", "file is not snake_case"});
     }
     const std::string blanked = blank_literals(file.text, false);
-    check_type_names(path, type_names(blanked), found);
+    check_type_names(path, type_names(without_library_names(blanked)), found);
     check_function_names(path, find_functions(file.text), types, found);
     check_macros_and_constants(path, blanked, found);
   }
