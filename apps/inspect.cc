@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
 #include <iostream>
 
@@ -32,8 +33,7 @@ boost::json::value pool_text(PoolUse pool) {
 
 // 890, not 890.0.
 boost::json::value number(double value) {
-  const auto whole = static_cast<int64_t>(value);
-  if (static_cast<double>(whole) == value) return whole;
+  if (std::fabs(value) < 0x1p53 && std::trunc(value) == value) return static_cast<int64_t>(value);
   return value;
 }
 

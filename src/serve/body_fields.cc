@@ -1,5 +1,7 @@
 #include "serve/body_fields.h"
 
+#include <cmath>
+
 #include "text/quote.h"
 
 namespace fathom {
@@ -13,8 +15,8 @@ std::optional<double> as_number(const Json& value) {
 }
 
 std::string shown(double value) {
-  const auto whole = static_cast<int64_t>(value);
-  return static_cast<double>(whole) == value ? std::to_string(whole) : json_double(value);
+  const bool is_whole = std::fabs(value) < 0x1p53 && std::trunc(value) == value;
+  return is_whole ? std::to_string(static_cast<int64_t>(value)) : json_double(value);
 }
 
 }  // namespace
