@@ -21,6 +21,7 @@ namespace {
 
 constexpr uint64_t kKeysBytesMax = 1 << 20;
 constexpr char kKeyVariable[] = "FATHOM_API_KEY";
+constexpr int64_t kPromptLogitRows = 64;  // a step, for prompt_logprobs: 33 MB of 129,280 logits
 
 // As it stands in a URL.
 std::string shown_host(const std::string& host) {
@@ -63,7 +64,10 @@ class ServeVerb final : public Verb {
     app.add_option("--drain-s", drain_s_, "Seconds that what is live has to end at a stop")
         ->check(whole_number(0, 24 * 3600))
         ->capture_default_str();
-    app.add_option("--keys", keys_, "Keys that are admitted, a TOML file (default: anybody is)")
+    app.add_option(
+           "--keys", keys_,
+           "Keys that are admitted, a TOML file that SIGHUP has read again (default: anybody "
+           "is)")
         ->type_name("FILE");
     CLI::Option* new_key =
         app.add_option("--new-key", new_key_,
@@ -148,13 +152,16 @@ class ServeVerb final : public Verb {
     ServerOptions options = {.end_at_signals = true, .version = FATHOM_VERSION};
     FATHOM_RETURN_IF_ERROR(read_address(&options));
     FATHOM_ASSIGN_OR_RETURN(options.keys, admitted());
+    if (!keys_.empty()) options.read_keys = [this] { return admitted(); };
     options.tls_certificate = tls_cert_;
     options.tls_key = tls_key_;
     options.drain_ms = drain_s_ * 1000;
-    FATHOM_ASSIGN_OR_RETURN(
-        Session session,
-        open_session(flags_, output_, true,
-                     {.n_sequences = sequences_, .n_blocks = blocks_, .max_rows = rows_}));
+    FATHOM_ASSIGN_OR_RETURN(Session session,
+                            open_session(flags_, output_, true,
+                                         {.n_sequences = sequences_,
+                                          .n_blocks = blocks_,
+                                          .max_rows = rows_,
+                                          .max_logit_rows = sequences_ + kPromptLogitRows}));
     const LoadedModel& loaded = session.loaded;
     FATHOM_ASSIGN_OR_RETURN(ChatTemplate chat,
                             ChatTemplate::load(loaded.path, loaded.model->config().model_type));

@@ -11,11 +11,31 @@ int64_t blocks_for_positions(int64_t n) { return (n + kBlockTokens - 1) / kBlock
 SchedulerLimits completed(SchedulerLimits limits, const ExecutorLimits& executor) {
   limits.max_rows = executor.max_rows;
   limits.end_rows = executor.end_rows;
+  limits.prompt_logit_rows = executor.prompt_logit_rows;
   return limits;
 }
 
 Error wanted(const std::string& what, const std::string& want, int64_t found) {
   return invalid("request: " + what + ": wanted " + want + ", found " + std::to_string(found));
+}
+
+Result<void> validate_logprobs(const Request& request, const ExecutorLimits& limits) {
+  const std::string range = "0 to " + std::to_string(kTopLogprobsMax);
+  if (request.top_logprobs < 0 || request.top_logprobs > kTopLogprobsMax) {
+    return wanted("top_logprobs", range, request.top_logprobs);
+  }
+  if (!request.prompt_logprobs) return {};
+  if (limits.prompt_logit_rows == 0) {
+    return invalid("request: prompt_logprobs: wanted an engine that gives them, found another");
+  }
+  const int64_t n_top = *request.prompt_logprobs;
+  if (n_top < 0 || n_top > kTopLogprobsMax) return wanted("prompt_logprobs", range, n_top);
+  const int64_t n = static_cast<int64_t>(request.prompt.size()) * (1 + n_top);
+  if (n <= kPromptLogprobsMax / request.n_choices) return {};
+  return wanted("prompt_logprobs",
+                "at most " + std::to_string(kPromptLogprobsMax) +
+                    " log probabilities of prompt tokens and likely ones in all choices",
+                n * request.n_choices);
 }
 
 std::vector<uint8_t> image_flags(const Request& request) {
@@ -71,9 +91,7 @@ Result<void> Engine::validate_request(const Request& request) const {
   if (request.n_choices < 1 || request.n_choices > limits_.n_sequences) {
     return wanted("n", "1 to " + std::to_string(limits_.n_sequences), request.n_choices);
   }
-  if (request.top_logprobs < 0 || request.top_logprobs > kTopLogprobsMax) {
-    return wanted("top_logprobs", "0 to " + std::to_string(kTopLogprobsMax), request.top_logprobs);
-  }
+  FATHOM_RETURN_IF_ERROR(validate_logprobs(request, limits_));
   if (request.grammar && options_.tokens == nullptr) {
     return invalid("request: grammar: wanted an engine that knows the vocabulary, found none");
   }
@@ -199,13 +217,25 @@ void Engine::finish(EngineTask& task, EndReason reason, const std::string& error
                      .finish = reason,
                      .error = error,
                      .usage = task.usage};
-    if (i == 0) output.tokens = std::move(task.unsent);
+    if (i == 0) {
+      output.tokens = std::move(task.unsent);
+      output.prompt = take_prompt(task);
+    }
     ended_.emplace_back(&live, std::move(output));
     ++counters_.finished[static_cast<size_t>(reason)];
   }
   const auto tenant = tenants_.find(live.request.tenant);
   if (--tenant->second.n_tasks == 0) tenants_.erase(tenant);
   tasks_.erase(task.id);
+}
+
+// What is to be told of the prompt's tokens: once, and only with choice 0.
+std::optional<std::vector<PromptLogprob>> Engine::take_prompt(EngineTask& task) {
+  const LiveRequest& live = *task.live;
+  const auto n = static_cast<int64_t>(task.prompt.size());
+  if (!live.request.prompt_logprobs || n + 1 != live.prompt_tokens()) return std::nullopt;
+  if (task.choice != 0 || std::exchange(task.told_prompt, true)) return std::nullopt;
+  return std::exchange(task.prompt, {});
 }
 
 // Ends first: they make room for other requests.
@@ -228,7 +258,8 @@ void Engine::emit(int64_t now_us) {
     if (task.unsent.empty()) continue;
     mailbox_.put({.request = task.live->id,
                   .choice = task.choice,
-                  .tokens = std::exchange(task.unsent, {})});
+                  .tokens = std::exchange(task.unsent, {}),
+                  .prompt = take_prompt(task)});
     next_emitted_ = static_cast<TaskId>(static_cast<uint64_t>(task.id) + 1);
     --room;
   }

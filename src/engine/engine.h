@@ -83,6 +83,7 @@ class Engine {
   EngineTask& new_task(LiveRequest& live, int64_t choice);
   void end_late(int64_t now_us);
   void end_request(RequestId id, EndReason reason);
+  std::optional<std::vector<PromptLogprob>> take_prompt(EngineTask& task);
   void emit(int64_t now_us);
   void finish(EngineTask& task, EndReason reason, const std::string& error = {});
   int64_t total_blocks(const Request& request) const;
@@ -129,6 +130,7 @@ class Engine {
   void settle_failure(std::span<EngineTask* const> tasks, const Error& error);
   void measure(int64_t step_us, int64_t n_rows);
   bool draws(const EngineTask& task, int64_t n_rows) const;
+  bool is_whole(const EngineTask& task) const;
 
   Executor& executor_;
   const EngineOptions options_;

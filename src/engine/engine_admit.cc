@@ -64,6 +64,7 @@ TaskView Engine::view_of(EngineTask& task) {
     view.pending_rows = std::min(view.pending_rows, point - sequence.length);
   }
   view.unseen_rows = sequence.length - sequence.decoder_length;
+  view.whole = is_whole(task);
   view.decoding = sequence.pending() == 1 && !task.answer.empty();
   return view;
 }
@@ -96,12 +97,14 @@ PrefixCache::Hit Engine::peek(EngineTask& task) {
 
 // Sets the keys to the path that is to be matched: full blocks of the prompt, at least one token of
 // it left to compute. A bounded request goes on where bounded state branches off the exact path.
+// None where the decoder has to see the whole prompt: what is cached holds nothing of it.
 void Engine::find_prefix(EngineTask& task) {
   const Request& request = task.live->request;
   const std::span<const int32_t> prompt(request.prompt);
   const int64_t n_blocks = (task.live->prompt_tokens() - 1) / kBlockTokens;
   const auto first = [&](int64_t n) { return prompt.first(static_cast<size_t>(n * kBlockTokens)); };
   task.keys.reset();
+  if (request.prompt_logprobs) return;
   task.keys.extend(first(n_blocks), request.images);
   if (request.restore == RestoreGrade::kExact) return;
   const int64_t n_exact = cache_.peek(task.keys.keys()).n_blocks;
@@ -132,6 +135,7 @@ void Engine::start(EngineTask& task, int64_t now_us) {
   auto n_hit = static_cast<size_t>(task.lease.n_blocks() * kBlockTokens);
   const std::span<const int32_t> prompt(request.prompt);
   task.exact = !task.keys.is_branched_below(task.lease.n_shared());
+  task.prompt.clear();
   if (const auto found = find_session(task, task.lease.n_shared())) {
     task.exact = task.exact && found->grade == StateGrade::kExact;
     n_hit = static_cast<size_t>(start_from(task, *found));

@@ -53,6 +53,7 @@ int64_t Engine::replay_rows(const EngineTask& task) const {
 std::optional<SessionCache::Found> Engine::find_session(const EngineTask& task,
                                                         int64_t n_blocks) const {
   const Request& request = task.live->request;
+  if (request.prompt_logprobs) return std::nullopt;  // its decoder has to see the prompt
   return sessions_.find({.root = task.live->root,
                          .keys = task.keys.keys().first(static_cast<size_t>(n_blocks)),
                          .tokens = std::span(request.prompt).first(request.prompt.size() - 1),
@@ -64,7 +65,9 @@ std::optional<SessionCache::Found> Engine::find_session(const EngineTask& task,
 // Whether somebody else has computed so much of the prompt meanwhile that starting again from there
 // saves a block. Bounded requests stay: their windows are better than a replay would make them.
 bool Engine::is_overtaken(const EngineTask& task) const {
-  if (!task.answer.empty() || task.live->request.restore == RestoreGrade::kBounded) return false;
+  const Request& request = task.live->request;
+  if (!task.answer.empty() || request.restore == RestoreGrade::kBounded) return false;
+  if (request.prompt_logprobs) return false;
   const std::span<const BlockKey> keys = task.keys.keys();
   const auto next = static_cast<size_t>(task.sequence.entries_end / kBlockTokens);
   if (next >= keys.size() || !cache_.contains(keys[next])) return false;

@@ -24,6 +24,11 @@ bool Engine::draws(const EngineTask& task, int64_t n_rows) const {
   return n_rows == task.sequence.pending() && task.fed();
 }
 
+// Whether the rows that are next go through decoder and head: those of a prompt that is logged.
+bool Engine::is_whole(const EngineTask& task) const {
+  return task.live->request.prompt_logprobs && task.sequence.length < task.live->prompt_tokens();
+}
+
 ExecutorItem Engine::prepare(EngineTask& task, int64_t n_rows) {
   const int64_t end = task.sequence.length + n_rows;
   const int64_t n_blocks = (end + kBlockTokens - 1) / kBlockTokens;
@@ -34,6 +39,10 @@ ExecutorItem Engine::prepare(EngineTask& task, int64_t n_rows) {
                        .n_rows = n_rows,
                        .prompt_tokens = task.live->prompt_tokens(),
                        .top_logprobs = task.live->request.top_logprobs};
+  if (is_whole(task)) {
+    item.prompt = &task.prompt;
+    item.prompt_top = *task.live->request.prompt_logprobs;
+  }
   if (draws(task, n_rows)) {
     item.draws =
         std::span(task.live->draws)

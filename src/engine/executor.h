@@ -30,6 +30,13 @@ struct SampledToken {
 
 inline constexpr int64_t kTopLogprobsMax = 20;
 
+// A token of a prompt behind the first, as the model foresaw it from those before it.
+struct PromptLogprob {
+  TokenLogprob token;
+  int64_t rank = 0;               // its place among all tokens, from 1; ties go to the smaller id
+  std::vector<TokenLogprob> top;  // the most likely ones, if asked for
+};
+
 struct ExecutorLimits {
   int64_t context = 0;      // positions of a sequence
   int64_t n_sequences = 0;  // window slots
@@ -39,6 +46,7 @@ struct ExecutorLimits {
   int64_t feed_rows = 0;    // rows of an answer that may be fed again at once
   int64_t exact_replay_rows = 0;  // that restore() makes pending again, at most
   int64_t bounded_replay_rows = 0;
+  int64_t prompt_logit_rows = 0;  // of a step, of items with a `prompt`; 0: it takes none
   int64_t vocab_size = 0;
 };
 
@@ -51,6 +59,10 @@ struct ExecutorItem {
   std::span<const SamplingOptions> draws;
   int64_t top_logprobs = 0;  // tokens beside each drawn one, at most kTopLogprobsMax
   std::span<const uint64_t> mask;
+  // Not null: all the rows go through decoder and head, in either schedule, as all rows of the
+  // sequence before them did, and what they say of the prompt's tokens is added.
+  std::vector<PromptLogprob>* prompt = nullptr;
+  int64_t prompt_top = 0;  // tokens beside each of them, at most kTopLogprobsMax
 };
 
 class Executor {

@@ -50,6 +50,18 @@ std::vector<TokenLogprob> top_log_probabilities(std::span<const float> logits, i
   return top;
 }
 
+PromptLogprob prompt_log_probability(std::span<const float> logits, int32_t id, int64_t n) {
+  const float said = logits[static_cast<size_t>(id)];
+  int64_t rank = 1;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const bool before = logits[i] == said && i < static_cast<size_t>(id);
+    rank += logits[i] > said || before ? 1 : 0;
+  }
+  return {.token = {.id = id, .logprob = log_probability(logits, id)},
+          .rank = rank,
+          .top = top_log_probabilities(logits, n)};
+}
+
 ModelExecutor::ModelExecutor(Runner& runner, int64_t n_ids)
     : runner_(runner), n_ids_(n_ids == 0 ? runner.model().config().text_config.vocab_size : n_ids) {
   FATHOM_CHECK(0 < n_ids_ && n_ids_ <= runner.model().config().text_config.vocab_size);
@@ -66,6 +78,7 @@ ExecutorLimits ModelExecutor::limits() const {
           .feed_rows = std::min(runner_.window(), options.max_rows),
           .exact_replay_rows = runner_.replay_rows(RestoreGrade::kExact),
           .bounded_replay_rows = runner_.replay_rows(RestoreGrade::kBounded),
+          .prompt_logit_rows = std::max<int64_t>(0, options.max_logit_rows - options.n_sequences),
           .vocab_size = text.vocab_size};
 }
 
@@ -110,20 +123,43 @@ void ModelExecutor::copy(Sequence& to, const Sequence& from) {
   memory().write(to.tail.data(), tail.data(), from.tail.bytes());
 }
 
+std::span<const float> ModelExecutor::known(const Tensor& logits, int64_t row) const {
+  return {logits.as<float>() + row * logits.dim(1), static_cast<size_t>(n_ids_)};
+}
+
+// A prompt may hold ids that no tokenizer knows: those are foreseen by all logits.
+void ModelExecutor::add_prompt(const ExecutorItem& item, const Tensor& logits,
+                               int64_t first_row) const {
+  const Sequence& sequence = *item.sequence;
+  const int64_t begin = sequence.length - item.n_rows;
+  for (int64_t i = 0; i < item.n_rows && begin + i + 1 < item.prompt_tokens; ++i) {
+    const int32_t id = sequence.tokens[static_cast<size_t>(begin + i + 1)];
+    const std::span<const float> all(logits.as<float>() + (first_row + i) * logits.dim(1),
+                                     static_cast<size_t>(logits.dim(1)));
+    item.prompt->push_back(prompt_log_probability(id < n_ids_ ? known(logits, first_row + i) : all,
+                                                  id, item.prompt_top));
+  }
+}
+
 Result<std::vector<SampledToken>> ModelExecutor::step(std::span<const ExecutorItem> items) {
   std::vector<StepItem> rows;
   for (const ExecutorItem& item : items) {
     rows.push_back({.sequence = item.sequence,
                     .n_rows = item.n_rows,
-                    .want = item.draws.empty() ? WantLogits::kNone : WantLogits::kLast});
+                    .want = item.prompt != nullptr ? WantLogits::kAll
+                            : item.draws.empty()   ? WantLogits::kNone
+                                                   : WantLogits::kLast});
   }
   FATHOM_ASSIGN_OR_RETURN(const Tensor logits, runner_.step(rows));
   std::vector<SampledToken> tokens;
   int64_t row = 0;
   for (const ExecutorItem& item : items) {
+    if (item.prompt != nullptr) {
+      add_prompt(item, logits, row);
+      row += item.n_rows - (item.draws.empty() ? 0 : 1);
+    }
     if (item.draws.empty()) continue;
-    const std::span<const float> values(logits.as<float>() + row * logits.dim(1),
-                                        static_cast<size_t>(n_ids_));
+    const std::span<const float> values = known(logits, row);
     if (watch_) watch_(item, values);
     const std::vector<TokenLogprob> top = top_log_probabilities(values, item.top_logprobs);
     for (const SamplingOptions& draw : item.draws) {

@@ -14,6 +14,9 @@ float log_probability(std::span<const float> logits, int32_t id);
 // The n most likely ids and their log probabilities, the likelier first; ties go to the smaller id.
 std::vector<TokenLogprob> top_log_probabilities(std::span<const float> logits, int64_t n);
 
+// What logits say of `id`, with the n most likely ids.
+PromptLogprob prompt_log_probability(std::span<const float> logits, int32_t id, int64_t n);
+
 class ModelExecutor final : public Executor {
  public:
   // Tokens are drawn from the first n_ids logits (0: all): a model may have rows that no tokenizer
@@ -46,6 +49,9 @@ class ModelExecutor final : public Executor {
   void watch(Watch watch) { watch_ = std::move(watch); }
 
  private:
+  void add_prompt(const ExecutorItem& item, const Tensor& logits, int64_t first_row) const;
+  std::span<const float> known(const Tensor& logits, int64_t row) const;
+
   Watch watch_;  // may be null
   Runner& runner_;
   int64_t n_ids_ = 0;

@@ -33,8 +33,15 @@ struct Request {
   std::optional<Grammar> grammar;
   int64_t n_choices = 1;
   int64_t top_logprobs = 0;  // most likely tokens beside each of the answer; to kTopLogprobsMax
+  // Given: the log probability of each prompt token behind the first, and so many of the most
+  // likely ones beside it. The decoder then sees the whole prompt (as in the exact schedule, and
+  // the answer is the one of that schedule), from its first token on: what the cache holds of it
+  // saves nothing. At most kPromptLogprobsMax in all choices, the most likely ones counted.
+  std::optional<int64_t> prompt_logprobs;
   RestoreGrade restore = RestoreGrade::kExact;
 };
+
+inline constexpr int64_t kPromptLogprobsMax = 131'072;
 
 enum class EndReason : uint8_t {
   kNone,       // more will come
@@ -62,6 +69,8 @@ struct Output {
   RequestId request = {};
   int64_t choice = 0;
   std::vector<SampledToken> tokens;
+  // Once a request that asked for it, with the first output of choice 0 behind its prompt.
+  std::optional<std::vector<PromptLogprob>> prompt;
   EndReason finish = EndReason::kNone;
   std::string error;  // one line, where finish is kError
   Usage usage;        // so far; whole with finish

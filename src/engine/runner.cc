@@ -22,13 +22,14 @@ int64_t boundary_bytes(const TextConfig& text, int64_t n_rows) {
 RunnerOptions completed(const KvGeometry& kv, RunnerOptions options) {
   options.max_rows = std::max(options.max_rows, kv.sliding_window);
   options.max_rows = std::max(options.max_rows, options.n_sequences);
+  options.max_logit_rows = std::max(options.max_logit_rows, options.n_sequences);
   if (options.n_blocks == 0) options.n_blocks = options.n_sequences * blocks_for(options.context);
   return options;
 }
 
 WorkspaceLimits limits_of(const RunnerOptions& options) {
   return {.max_rows = options.max_rows,
-          .max_logit_rows = std::max(options.max_logit_rows, options.n_sequences),
+          .max_logit_rows = options.max_logit_rows,
           .context = options.context};
 }
 
@@ -212,9 +213,11 @@ Tensor Runner::compute(std::span<const StepItem> items) {
                                        .first_position = sequence.length,
                                        .window_low = sequence.encoder_low,
                                        .write_from = sequence.entries_end}));
-    in_place = in_place && (options_.schedule == Schedule::kExact ||
-                            (sequence.decoder_length == sequence.length &&
-                             item.n_rows == sequence.pending() && item.n_rows <= window()));
+    const bool whole = item.want == WantLogits::kAll;
+    const bool current = sequence.decoder_length == sequence.length;
+    FATHOM_CHECK(current || !whole || options_.schedule == Schedule::kExact);
+    const bool ends = item.n_rows == sequence.pending() && item.n_rows <= window();
+    in_place = in_place && (options_.schedule == Schedule::kExact || (current && (whole || ends)));
   }
   const Step step(memory(), rows);
   const Boundary boundary = model_.encode(step, ops_, workspace_);
@@ -231,7 +234,7 @@ Tensor Runner::compute(std::span<const StepItem> items) {
     sequence.entries_end = std::max(sequence.entries_end, sequence.length);
   }
   if (in_place || !model_.has_decoder()) return decode_in_place(items, boundary);
-  return decode_gathered(items);
+  return decode_gathered(items, step, boundary);
 }
 
 Tensor Runner::decode_in_place(std::span<const StepItem> items, const Boundary& boundary) {
@@ -248,28 +251,34 @@ Tensor Runner::decode_in_place(std::span<const StepItem> items, const Boundary& 
   return model_.decode(Step(memory(), rows), boundary, wanted, ops_, workspace_);
 }
 
-// Items that end their pending tokens bring the last window of what the decoder has not seen.
-Tensor Runner::decode_gathered(std::span<const StepItem> items) {
+// Items that end their pending tokens bring the last window of what the decoder has not seen, and
+// those that want all logits the rows of the step.
+Tensor Runner::decode_gathered(std::span<const StepItem> items, const Step& step,
+                               const Boundary& boundary) {
   const TextConfig& text = model_.config().text_config;
   std::vector<SequenceStep> rows;
   std::vector<StepItem> decoding;
   const Boundary gathered = boundary_over(decoder_memory_, text, options_.max_rows);
   int64_t n_rows = 0;
-  for (const StepItem& item : items) {
+  for (size_t i = 0; i < items.size(); ++i) {
+    const StepItem& item = items[i];
     Sequence& sequence = *item.sequence;
-    if (sequence.pending() > 0) continue;
-    FATHOM_CHECK(item.want != WantLogits::kAll);
+    const bool whole = item.want == WantLogits::kAll;
+    if (sequence.pending() > 0 && !whole) continue;
     const int64_t unseen = sequence.length - sequence.decoder_length;
-    const int64_t n = std::min(unseen, window());
+    const int64_t n = whole ? item.n_rows : std::min(unseen, window());
     const int64_t begin = sequence.length - n;
     if (n < unseen) sequence.decoder_low = begin;
     FATHOM_CHECK(n_rows + n <= options_.max_rows);
-    std::vector<int64_t> places = counted(begin, n);
-    for (int64_t& place : places) place %= window();
-    const Boundary tail = tail_of(sequence);
+    const int64_t first_row = step.rows().first_row(static_cast<int64_t>(i));
+    std::vector<int64_t> places = counted(whole ? first_row : begin, n);
+    if (!whole) {
+      for (int64_t& place : places) place %= window();
+    }
+    const Boundary in = whole ? boundary : tail_of(sequence);
     const Boundary out = gathered.rows(n_rows, n_rows + n);
-    ops_.gather_rows({.out = out.residual, .in = tail.residual, .rows = places});
-    ops_.gather_rows({.out = out.pre, .in = tail.pre, .rows = places});
+    ops_.gather_rows({.out = out.residual, .in = in.residual, .rows = places});
+    ops_.gather_rows({.out = out.pre, .in = in.pre, .rows = places});
     rows.push_back(describe(
         sequence, {.n_rows = n, .first_position = begin, .window_low = sequence.decoder_low}));
     decoding.push_back({.sequence = &sequence, .n_rows = n, .want = item.want});

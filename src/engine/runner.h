@@ -38,8 +38,9 @@ struct RunnerOptions {
 
 enum class WantLogits : uint8_t { kNone, kLast, kAll };
 
-// `n_rows` pending tokens of one sequence join the step. kAll needs the exact schedule. kLast is
-// meant for the row of the last pending token.
+// `n_rows` pending tokens of one sequence join the step. kAll takes all of them through the
+// decoder, which in the deploy schedule has seen all rows before them; the sequence is then the one
+// of the exact schedule. kLast is meant for the row of the last pending token.
 struct StepItem {
   Sequence* sequence = nullptr;
   int64_t n_rows = 0;
@@ -144,7 +145,8 @@ class Runner {
   Boundary tail_of(const Sequence& sequence) const;
   void keep_tail(const Sequence& sequence, int64_t begin, const Boundary& rows);
   Tensor decode_in_place(std::span<const StepItem> items, const Boundary& boundary);
-  Tensor decode_gathered(std::span<const StepItem> items);
+  Tensor decode_gathered(std::span<const StepItem> items, const Step& step,
+                         const Boundary& boundary);
   StateMemory memory() const;
   void blank_dead_rows(const Sequence& sequence, std::span<std::byte> state) const;
   Result<void> fill(Sequence& sequence, std::span<const std::byte> content,

@@ -138,10 +138,20 @@ class StepRows {
   // As many of the task's rows as fit into `budget` and the limits; how many.
   int64_t add(const TaskView& task, int64_t budget) {
     int64_t n = std::min({task.pending_rows, budget, left()});
-    if (n == task.pending_rows && n_decoder_ + decoder_rows(task, limits_) > limits_.max_rows) --n;
+    const int64_t decoder_left = limits_.max_rows - n_decoder_;
+    if (task.whole) {
+      n = std::min({n, decoder_left, limits_.prompt_logit_rows - n_whole_});
+    } else if (n == task.pending_rows && decoder_rows(task, limits_) > decoder_left) {
+      --n;
+    }
     if (n <= 0) return 0;
     n_rows_ += n;
-    if (n == task.pending_rows) n_decoder_ += decoder_rows(task, limits_);
+    if (task.whole) {
+      n_decoder_ += n;
+      n_whole_ += n;
+    } else if (n == task.pending_rows) {
+      n_decoder_ += decoder_rows(task, limits_);
+    }
     plan_.items.push_back({task.id, n});
     return n;
   }
@@ -152,6 +162,7 @@ class StepRows {
   const SchedulerLimits& limits_;
   int64_t n_rows_ = 0;
   int64_t n_decoder_ = 0;
+  int64_t n_whole_ = 0;
   StepPlan plan_;
 };
 

@@ -40,6 +40,7 @@ struct TaskView {
   int64_t last_step = 0;     // the number of the step that it was part of last
   bool decoding = false;     // its one pending row continues an answer
   bool suspect = false;      // was part of a step that failed: runs alone
+  bool whole = false;        // its rows all go through decoder and head
 };
 
 struct TenantView {
@@ -59,6 +60,7 @@ struct SchedulerState {
 struct SchedulerLimits {
   int64_t max_rows = 256;
   int64_t end_rows = 0;            // see ExecutorLimits
+  int64_t prompt_logit_rows = 0;   // likewise: of tasks that are `whole`
   int64_t step_us_max = 100'000;   // prefill rows beyond it wait for the next step,
   int64_t min_prefill_rows = 16;   // but this many run in any case
   int64_t aging_us = 10'000'000;   // what one step of priority is worth
@@ -85,8 +87,9 @@ struct StepPlan {
   std::vector<PlanItem> items;
 };
 
-// Invariants: rows in all and decoder rows are each at most max_rows; every decoding task runs in
-// its turn; a suspect runs alone; wherever rows are pending something runs.
+// Invariants: rows in all and decoder rows are each at most max_rows, rows of `whole` tasks at most
+// prompt_logit_rows; every decoding task runs in its turn; a suspect runs alone; wherever rows are
+// pending something runs.
 StepPlan plan_step(const SchedulerState& state, const SchedulerLimits& limits);
 
 // What task orders follow.

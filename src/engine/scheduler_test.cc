@@ -173,6 +173,7 @@ class RandomState {
     SchedulerLimits limits = {.max_rows = 1 + below(60), .step_us_max = 1 + below(30'000)};
     limits.min_prefill_rows = 1 + below(10);
     limits.end_rows = below(2) == 0 ? 0 : 1 + below(limits.max_rows);
+    limits.prompt_logit_rows = 1 + below(20);
     limits.min_run_us = below(1'000'000);
     limits.max_parked = below(4);
     return limits;
@@ -192,6 +193,8 @@ class RandomState {
     view.unseen_rows = view.decoding ? 0 : below(100);
     view.last_step = below(50);
     view.suspect = below(30) == 0;
+    view.whole = !view.decoding && below(3) == 0;
+    if (view.whole) view.unseen_rows = 0;
     return view;
   }
 
@@ -228,6 +231,7 @@ void check_admission(const SchedulerState& state, const AdmissionPlan& plan) {
 void check_step(const SchedulerState& state, const SchedulerLimits& limits, const StepPlan& plan) {
   int64_t n_rows = 0;
   int64_t n_decoder = 0;
+  int64_t n_whole = 0;
   for (const PlanItem& item : plan.items) {
     const auto task = std::ranges::find(state.tasks, item.id, &TaskView::id);
     ASSERT_NE(task, state.tasks.end());
@@ -235,7 +239,10 @@ void check_step(const SchedulerState& state, const SchedulerLimits& limits, cons
     EXPECT_GT(item.n_rows, 0);
     EXPECT_LE(item.n_rows, task->pending_rows);
     n_rows += item.n_rows;
-    if (item.n_rows == task->pending_rows) {
+    if (task->whole) {
+      n_whole += item.n_rows;
+      n_decoder += item.n_rows;
+    } else if (item.n_rows == task->pending_rows) {
       n_decoder += std::min(limits.end_rows, task->unseen_rows + task->pending_rows);
     }
     if (task->suspect) {
@@ -244,6 +251,7 @@ void check_step(const SchedulerState& state, const SchedulerLimits& limits, cons
   }
   EXPECT_LE(n_rows, limits.max_rows);
   EXPECT_LE(n_decoder, limits.max_rows);
+  EXPECT_LE(n_whole, limits.prompt_logit_rows);
   const bool any = std::ranges::any_of(state.tasks, [](const TaskView& t) {
     return t.phase == TaskPhase::kRunning && t.pending_rows > 0;
   });

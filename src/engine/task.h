@@ -47,6 +47,8 @@ struct EngineTask {
   std::vector<SampledToken> answer;
   size_t n_fed = 0;
   std::vector<SampledToken> unsent;
+  std::vector<PromptLogprob> prompt;  // of the tokens that were computed, where they are asked for
+  bool told_prompt = false;
 
   KeyChain keys;
   BlockLease lease;

@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 
 #include "text/json_output.h"
+#include "text/json_text.h"
 #include "text/quote.h"
 
 namespace fathom {
@@ -24,16 +25,19 @@ bool is_admin(const std::string& path) { return path.starts_with("/admin/"); }
 Result<CacheOrder> admin_order(const HttpRequest& request, const KeyRing& keys) {
   CacheOrder order = {.clear = request.path == "/admin/cache/clear"};
   if (!order.clear || request.body.empty()) return order;
-  boost::system::error_code code;
-  const json::value body = json::parse(request.body, code);
-  if (code || !body.is_object()) return invalid("body: wanted a JSON object");
-  for (const auto& [key, value] : body.get_object()) {
+  // Of two equal members, one would be an order that is not carried out.
+  const Result<Json> body = parse_json(request.body, {.repeated_keys = false});
+  if (!body) return invalid("body: " + body.error().message);
+  if (body->as_object() == nullptr) {
+    return invalid(std::string("body: wanted an object, found ") + body->kind_name());
+  }
+  for (const auto& [key, value] : *body->as_object()) {
     if (key != "tenant") return invalid("body: wanted the member tenant, found " + quote(key));
-    const std::string name(value.is_string() ? std::string_view(value.get_string()) : "");
-    const Tenant* tenant = keys.named(name);
+    const std::string* name = value.as_string();
+    const Tenant* tenant = name == nullptr ? nullptr : keys.named(*name);
     if (tenant == nullptr) {
       return invalid("tenant: wanted the name of a key, found " +
-                     quote(value.is_string() ? name : json_output(value)));
+                     (name == nullptr ? value.kind_name() : quote(*name)));
     }
     order.tenant = tenant->id;
   }

@@ -17,7 +17,7 @@ TEST(ChatCall, ARefusalNamesTheField) {
   EXPECT_EQ(refusal(R"("temperature":"hot")"),
             "temperature: wanted a number from 0 to 2, found a string");
   EXPECT_EQ(refusal(R"("top_p":0)"), "top_p: wanted a number above 0, to 1, found 0");
-  EXPECT_EQ(refusal(R"("top_p":1e38)"), "top_p: wanted a number above 0, to 1, found 1e38");
+  EXPECT_EQ(refusal(R"("top_p":1e38)"), "top_p: wanted a number from 0 to 1, found 1e+38");
   EXPECT_EQ(refusal(R"("top_logprobs":3)"),
             "logprobs: wanted true beside top_logprobs, found nothing");
   EXPECT_EQ(refusal(R"("temperature":-0.5)"),

@@ -24,7 +24,8 @@ ChatJob::ChatJob(std::unique_ptr<Reply> reply, Request request, bool stream, boo
       stream_(stream),
       logs_(logs),
       tokenizer_(tokenizer),
-      n_prompt_(static_cast<int64_t>(request_.prompt.size())) {
+      n_prompt_(static_cast<int64_t>(request_.prompt.size())),
+      first_id_(request_.prompt.empty() ? 0 : request_.prompt.front()) {
   for (int64_t i = 0; i < request_.n_choices; ++i) {
     lanes_.push_back(Lane{.decoder = StreamDecoder(tokenizer)});
   }
@@ -42,6 +43,27 @@ LoggedToken ChatJob::logged(const SampledToken& token) const {
       .bytes = std::string(tokenizer_.token_bytes(token.id)), .logprob = token.logprob, .top = {}};
   for (const TokenLogprob& likely : token.top) {
     out.top.emplace_back(tokenizer_.token_bytes(likely.id), likely.logprob);
+  }
+  return out;
+}
+
+RankedToken ChatJob::ranked(const TokenLogprob& token, int64_t rank) const {
+  return {.id = token.id,
+          .bytes = std::string(tokenizer_.token_bytes(token.id)),
+          .logprob = token.logprob,
+          .rank = rank};
+}
+
+std::vector<LoggedPromptToken> ChatJob::logged_prompt(
+    const std::vector<PromptLogprob>& tokens) const {
+  std::vector<LoggedPromptToken> out;
+  out.push_back({.said = ranked({.id = first_id_}, 0), .top = {}});
+  for (const PromptLogprob& token : tokens) {
+    out.push_back({.said = ranked(token.token, token.rank), .top = {}});
+    for (const TokenLogprob& likely : token.top) {
+      const auto rank = static_cast<int64_t>(out.back().top.size()) + 1;
+      out.back().top.push_back(ranked(likely, rank));
+    }
   }
   return out;
 }
@@ -69,6 +91,7 @@ ReplyEvents ChatJob::take(const Output& output) {
   if (output.choice == 0 || !begun_) prompt_usage_ = output.usage;
   if (!begun_) append(&events, reply_->begin(usage()));
   begun_ = true;
+  if (output.prompt) reply_->prompt(logged_prompt(*output.prompt));
   feed(output, &events);
   if (output.finish == EndReason::kNone) return events;
   Lane& lane = lanes_[static_cast<size_t>(output.choice)];

@@ -44,6 +44,8 @@ class ChatJob {
 
   void feed(const Output& output, ReplyEvents* events);
   LoggedToken logged(const SampledToken& token) const;
+  RankedToken ranked(const TokenLogprob& token, int64_t rank) const;
+  std::vector<LoggedPromptToken> logged_prompt(const std::vector<PromptLogprob>& tokens) const;
   ReplyUsage usage() const;
 
   std::unique_ptr<Reply> reply_;
@@ -56,6 +58,7 @@ class ChatJob {
   bool begun_ = false;
   Usage prompt_usage_;  // of the first choice, which the others share
   int64_t n_prompt_ = 0;
+  int32_t first_id_ = 0;  // of the prompt
   int64_t n_tokens_ = 0;
   std::optional<std::string> failure_;
 };

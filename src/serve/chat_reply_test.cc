@@ -1,10 +1,11 @@
 // Goal: what a chat answer has beyond the published library's streams (golden_replies_test.cc).
 #include "serve/chat_reply.h"
-#include "text/json_output.h"
 
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
+
+#include "text/json_output.h"
 
 namespace fathom {
 namespace {

@@ -38,6 +38,17 @@ Result<std::vector<TokenId>> named(Result<std::vector<TokenId>> ids, const Token
                  std::to_string(bound.n_max));
 }
 
+Result<void> check_logged_prompt(const CompletionsCall& call, size_t n_prompt) {
+  const std::optional<int64_t> n_top = call.logged_prompt();
+  if (!n_top) return {};
+  const int64_t n = static_cast<int64_t>(n_prompt) * (1 + *n_top) * call.n_choices;
+  if (n <= kPromptLogprobsMax) return {};
+  return invalid(std::string(call.prompt_logprobs ? "prompt_logprobs" : "logprobs") +
+                 ": wanted at most " + std::to_string(kPromptLogprobsMax) +
+                 " log probabilities of prompt tokens and likely ones in all choices, found " +
+                 std::to_string(n));
+}
+
 }  // namespace
 
 ChatService::ChatService(const LoadedModel& loaded, ChatTemplate chat, ServiceOptions options)
@@ -162,6 +173,7 @@ Result<std::unique_ptr<ChatJob>> ChatService::begin_completions(std::string_view
                                          .max_tokens = call.max_tokens,
                                          .usual = kUsualCompletion},
                                         static_cast<int64_t>(ids.size()), options_.context));
+  FATHOM_RETURN_IF_ERROR(check_logged_prompt(call, ids.size()));
   std::string echo;
   if (call.echo) {
     const auto* text = std::get_if<std::string>(&call.prompt);
@@ -177,6 +189,7 @@ Result<std::unique_ptr<ChatJob>> ChatService::begin_completions(std::string_view
   request.max_tokens = max_tokens;
   request.n_choices = call.n_choices;
   request.top_logprobs = call.logprobs.value_or(0);
+  request.prompt_logprobs = call.logged_prompt();
   return std::make_unique<ChatJob>(
       std::make_unique<CompletionsReply>(std::move(head), call, std::move(echo)),
       std::move(request), common.stream, call.logprobs.has_value(), *loaded_.tokenizer);

@@ -47,6 +47,10 @@ void read_stop(BodyFields& fields, CompletionsCall* call) {
     if (item.as_string() == nullptr || item.as_string()->empty()) {
       return fields.refuse("stop", "strings that are not empty", &item);
     }
+    if (item.as_string()->size() > kStopBytesMax) {
+      return fields.refuse("stop", "strings of at most " + std::to_string(kStopBytesMax) + " bytes",
+                           std::to_string(item.as_string()->size()));
+    }
     call->stop.push_back(*item.as_string());
   }
 }
@@ -59,14 +63,15 @@ bool is_given(const BodyFields& fields, const char* name) {
 }
 
 void refuse_what_is_not_built(BodyFields& fields, const CompletionsCall& call) {
-  for (const char* name : {"prompt_logprobs", "logit_bias"}) {
-    if (is_given(fields, name)) {
-      fields.refuse(name, "nothing, since this version has none", fields.find(name)->kind_name());
-    }
+  if (is_given(fields, "logit_bias")) {
+    fields.refuse("logit_bias", "nothing, since this version has none",
+                  fields.find("logit_bias")->kind_name());
   }
-  if (call.echo && call.logprobs) {
-    fields.refuse("logprobs", "nothing beside echo, since this version has none of the prompt",
-                  std::to_string(*call.logprobs));
+  if (call.common.stream && call.logged_prompt()) {
+    fields.refuse(
+        "stream",
+        call.prompt_logprobs ? "false beside prompt_logprobs" : "false beside echo and logprobs",
+        "true");
   }
   if (call.suffix && call.echo) fields.refuse("echo", "false beside a suffix", "true");
   if (call.suffix && !std::holds_alternative<std::string>(call.prompt)) {
@@ -95,6 +100,7 @@ Result<CompletionsCall> parse_completions_call(std::string_view body) {
   fields.integer("best_of", call.n_choices, call.n_choices);
   fields.flag("echo", call.echo);
   call.logprobs = fields.integer("logprobs", 0, kTopLogprobsMax);
+  call.prompt_logprobs = fields.integer("prompt_logprobs", 0, kTopLogprobsMax);
   read_stop(fields, &call);
   refuse_what_is_not_built(fields, call);
   FATHOM_RETURN_IF_ERROR(fields.done());

@@ -6,6 +6,7 @@
 //
 // A refusal is kInvalid, HTTP status 400, and one line that names the field.
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,8 +27,14 @@ struct CompletionsCall {
   std::optional<int64_t> max_tokens;
   int64_t n_choices = 1;
   bool echo = false;
-  std::optional<int64_t> logprobs;  // so many beside each token, from 0 on
-  std::vector<std::string> stop;    // no empty ones
+  std::optional<int64_t> logprobs;         // so many beside each token, from 0 on
+  std::optional<int64_t> prompt_logprobs;  // as vLLM's: so many beside each token of the prompt
+  std::vector<std::string> stop;           // no empty ones
+
+  // What the engine is asked for of the prompt: an echo is logged as the answer is.
+  std::optional<int64_t> logged_prompt() const {
+    return echo && logprobs ? std::max(prompt_logprobs.value_or(0), *logprobs) : prompt_logprobs;
+  }
 };
 
 inline constexpr int64_t kMaxChoices = 128;

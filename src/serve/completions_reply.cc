@@ -21,7 +21,8 @@ size_t n_characters(std::string_view bytes) {
 CompletionsReply::CompletionsReply(ReplyHead head, const CompletionsCall& call, std::string echo)
     : head_(std::move(head)),
       include_usage_(call.include_usage),
-      logprobs_(call.logprobs.has_value()),
+      logprobs_(call.logprobs),
+      prompt_logprobs_(call.prompt_logprobs),
       echo_(std::move(echo)) {
   for (int64_t i = 0; i < call.n_choices; ++i) {
     choices_.push_back(Choice{.stop = StopText(call.stop),
@@ -73,6 +74,60 @@ json::value CompletionsReply::logprobs_json(const Choice& choice, size_t first) 
                       {"token_logprobs", std::move(values)},
                       {"top_logprobs", std::move(top)},
                       {"text_offset", std::move(offsets)}};
+}
+
+// The tokens of the prompt ahead of those of an answer.
+void CompletionsReply::add_echoed(json::object& logged) const {
+  json::array tokens;
+  json::array values;
+  json::array top;
+  json::array offsets;
+  size_t n_bytes = 0;
+  for (const LoggedPromptToken& token : prompt_) n_bytes += token.said.bytes.size();
+  // A text is echoed as it came, without the token that the server set before it.
+  bool hidden = n_bytes > echo_.size();
+  size_t offset = 0;
+  for (const LoggedPromptToken& token : prompt_) {
+    const bool foreseen = token.said.rank > 0;
+    tokens.emplace_back(token_text(token.said.bytes));
+    values.push_back(foreseen ? json::value(token.said.logprob) : nullptr);
+    json::object likely;
+    for (const RankedToken& one : token.top) {
+      if (one.rank <= *logprobs_) likely[token_text(one.bytes)] = one.logprob;
+    }
+    top.push_back(foreseen ? json::value(std::move(likely)) : nullptr);
+    offsets.emplace_back(offset);
+    if (!std::exchange(hidden, false)) offset += n_characters(token.said.bytes);
+  }
+  for (const auto& [name, first] : {std::pair{"tokens", &tokens},
+                                    {"token_logprobs", &values},
+                                    {"top_logprobs", &top},
+                                    {"text_offset", &offsets}}) {
+    json::array& all = logged.at(name).as_array();
+    all.insert(all.begin(), first->begin(), first->end());
+  }
+}
+
+// As vLLM writes it: for each token what it was and the likely ones, by their ids.
+json::array CompletionsReply::prompt_logprobs_json() const {
+  json::array out;
+  for (const LoggedPromptToken& token : prompt_) {
+    if (token.said.rank == 0) {
+      out.emplace_back(nullptr);
+      continue;
+    }
+    json::object ids;
+    const auto add = [&](const RankedToken& one) {
+      ids[std::to_string(one.id)] = {
+          {"logprob", one.logprob}, {"rank", one.rank}, {"decoded_token", token_text(one.bytes)}};
+    };
+    add(token.said);
+    for (const RankedToken& one : token.top) {
+      if (one.rank <= *prompt_logprobs_) add(one);
+    }
+    out.push_back(std::move(ids));
+  }
+  return out;
 }
 
 ReplyEvents CompletionsReply::say(int64_t index, const std::string& text, bool all) {
@@ -133,10 +188,14 @@ std::string CompletionsReply::whole() const {
   json::array choices;
   for (size_t i = 0; i < choices_.size(); ++i) {
     const Choice& choice = choices_[i];
-    choices.push_back({{"text", choice.text},
-                       {"index", i},
-                       {"logprobs", logprobs_json(choice, 0)},
-                       {"finish_reason", finish_reason_name(choice.reason)}});
+    json::value logged = logprobs_json(choice, 0);
+    if (logprobs_ && !echo_.empty()) add_echoed(logged.as_object());
+    json::object one = {{"text", choice.text},
+                        {"index", i},
+                        {"logprobs", std::move(logged)},
+                        {"finish_reason", finish_reason_name(choice.reason)}};
+    if (prompt_logprobs_) one["prompt_logprobs"] = prompt_logprobs_json();
+    choices.push_back(std::move(one));
   }
   json::object body = head_json(head_, "text_completion");
   body["choices"] = std::move(choices);

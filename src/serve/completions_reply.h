@@ -19,6 +19,7 @@ class CompletionsReply final : public Reply {
   CompletionsReply(ReplyHead head, const CompletionsCall& call, std::string echo);
 
   ReplyEvents open() override;
+  void prompt(std::vector<LoggedPromptToken> tokens) override { prompt_ = std::move(tokens); }
   ReplyEvents feed(int64_t choice, const ReplyPiece& piece) override;
   bool done(int64_t choice) const override;
   ReplyEvents finish(int64_t choice, FinishReason reason, const ReplyUsage& usage) override;
@@ -41,6 +42,8 @@ class CompletionsReply final : public Reply {
 
   // The chunk that more text makes; `all`: what is pending goes with it.
   ReplyEvents say(int64_t index, const std::string& text, bool all);
+  void add_echoed(boost::json::object& logged) const;
+  boost::json::array prompt_logprobs_json() const;
   // Of the tokens from `first` on.
   boost::json::value logprobs_json(const Choice& choice, size_t first) const;
   boost::json::object chunk(int64_t index, const std::string& text, boost::json::value logprobs,
@@ -48,8 +51,10 @@ class CompletionsReply final : public Reply {
 
   ReplyHead head_;
   bool include_usage_;
-  bool logprobs_;
+  std::optional<int64_t> logprobs_;
+  std::optional<int64_t> prompt_logprobs_;
   std::string echo_;
+  std::vector<LoggedPromptToken> prompt_;
   std::vector<Choice> choices_;
   int64_t n_finished_ = 0;
   ReplyUsage usage_;

@@ -1,11 +1,12 @@
 // Goal: choices keep apart, stop texts end one alone, tokens stand with their text. Method: texts
 // cut at every place; a body beside the chunks of a stream.
 #include "serve/completions_reply.h"
-#include "text/json_output.h"
 
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
+
+#include "text/json_output.h"
 
 namespace fathom {
 namespace {
@@ -97,6 +98,42 @@ TEST(CompletionsReply, TokensStandWithTheirTextAndAStopTextHasNone) {
   EXPECT_EQ(json_output(logged.at("top_logprobs").at(3)), R"({"y":-1.0})");
 }
 
+TEST(CompletionsReply, APromptIsLoggedInBothForms) {
+  CompletionsReply reply =
+      reply_to(R"(,"echo":true,"logprobs":1,"prompt_logprobs":2,"n":2)", "aéb");
+  const RankedToken x = {.id = 7, .bytes = "x", .logprob = -0.25F, .rank = 1};
+  const RankedToken y = {.id = 8, .bytes = "\xc3", .logprob = -1.5F, .rank = 2};
+  const RankedToken b = {.id = 9,
+                         .bytes =
+                             "\xa9"
+                             "b",
+                         .logprob = -4,
+                         .rank = 5};
+  reply.prompt({{.said = {.id = 0, .bytes = "<bos>"}, .top = {}},
+                {.said = {.id = 3, .bytes = "a", .logprob = -2, .rank = 3}, .top = {x, y}},
+                {.said = y, .top = {x, y}},
+                {.said = b, .top = {x, y}}});
+  const LoggedToken logged = {.bytes = "!", .logprob = -0.5F, .top = {}};
+  for (int64_t i = 0; i < 2; ++i) {
+    reply.feed(i, {.text = "!", .n_tokens = 1, .logged = &logged});
+    reply.finish(i, FinishReason::kLength, {.prompt_tokens = 4, .completion_tokens = 2});
+  }
+  const json::value body = json::parse(reply.whole());
+  for (const json::value& choice : body.at("choices").as_array()) {
+    EXPECT_EQ(choice.at("text").as_string(), "aéb!");
+    EXPECT_EQ(json_output(choice.at("logprobs")),
+              R"({"tokens":["<bos>","a","\\xc3","\\xa9\\x62","!"],)"
+              R"("token_logprobs":[null,-2.0,-1.5,-4.0,-0.5],)"
+              R"("top_logprobs":[null,{"x":-0.25},{"x":-0.25},{"x":-0.25},{}],)"
+              R"("text_offset":[0,0,1,2,3]})");
+    EXPECT_EQ(json_output(choice.at("prompt_logprobs").at(0)), "null");
+    EXPECT_EQ(json_output(choice.at("prompt_logprobs").at(2)),
+              R"({"8":{"logprob":-1.5,"rank":2,"decoded_token":"\\xc3"},)"
+              R"("7":{"logprob":-0.25,"rank":1,"decoded_token":"x"}})");
+    EXPECT_EQ(choice.at("prompt_logprobs").at(3).as_object().size(), 3U);
+  }
+}
+
 std::string refusal(const std::string& members) {
   const auto call = parse_completions_call("{" + members + "}");
   return call ? "" : call.error().message;
@@ -111,14 +148,20 @@ TEST(CompletionsCall, ARefusalNamesTheField) {
   EXPECT_EQ(refusal(R"("prompt":[[1,2]])"), "");
   EXPECT_EQ(refusal(R"("prompt":"a","n":2,"best_of":3)"),
             "best_of: wanted an integer from 2 to 2, found 3");
-  EXPECT_EQ(refusal(R"("prompt":"a","echo":true,"logprobs":1)"),
-            "logprobs: wanted nothing beside echo, since this version has none of the prompt, "
-            "found 1");
+  EXPECT_EQ(refusal(R"("prompt":"a","echo":true,"logprobs":1,"stream":true)"),
+            "stream: wanted false beside echo and logprobs, found true");
+  EXPECT_EQ(refusal(R"("prompt":"a","prompt_logprobs":0,"stream":true)"),
+            "stream: wanted false beside prompt_logprobs, found true");
+  EXPECT_EQ(refusal(R"("prompt":"a","prompt_logprobs":21)"),
+            "prompt_logprobs: wanted an integer from 0 to 20, found 21");
   EXPECT_EQ(refusal(R"("prompt":"a","suffix":"b","max_tokens":5000)"),
             "max_tokens: wanted an integer from 1 to 4096, found 5000");
   EXPECT_EQ(refusal(R"("prompt":"a","logit_bias":{"1":5})"),
             "logit_bias: wanted nothing, since this version has none, found an object");
   EXPECT_EQ(refusal(R"("prompt":"a","logit_bias":{})"), "");
+  EXPECT_EQ(refusal(R"("prompt":"a","stop":")" + std::string(1024, 'x') + "\""), "");
+  EXPECT_EQ(refusal(R"("prompt":"a","stop":")" + std::string(1025, 'x') + "\""),
+            "stop: wanted strings of at most 1024 bytes, found 1025");
   EXPECT_EQ(refusal(R"("prompt":"a","stop":[""])"),
             "stop: wanted strings that are not empty, found \"\"");
 }

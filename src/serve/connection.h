@@ -48,6 +48,7 @@ class Connection {
     std::unique_ptr<ChatJob> job;
     bool entered = false;  // in its tenant's quota
     bool submitted = false;
+    bool half_closed = false;  // the client sends no more
     RequestId id = {};
     int64_t charged_tokens = 0;
     Waiting waiting;
@@ -59,13 +60,15 @@ class Connection {
   asio::awaitable<bool> exchange();
   std::optional<HttpReply> unwelcome(const HttpRequest& request, const Parser& parser);
   void drop_body();
-  asio::awaitable<bool> answer(HttpRequest& request, const Tenant& tenant, bool keep, bool streams);
-  HttpReply looked_up(const HttpRequest& request) const;
-  asio::awaitable<bool> administer(const HttpRequest& request, const Tenant& tenant, bool keep);
   HttpReply unread(boost::system::error_code code, const HttpRequest& request);
   // Where it has to wait, `waiting` knows of it.
   asio::awaitable<bool> send(const std::string& bytes, Waiting* waiting = nullptr);
   asio::awaitable<bool> write(const HttpReply& reply, bool keep);
+
+  // connection_plain.cc
+  asio::awaitable<bool> answer(HttpRequest& request, const Tenant& tenant, bool keep, bool streams);
+  HttpReply looked_up(const HttpRequest& request) const;
+  asio::awaitable<bool> administer(const HttpRequest& request, const Tenant& tenant, bool keep);
 
   // connection_call.cc
   asio::awaitable<bool> call(HttpRequest& request, Protocol protocol, const Tenant& tenant,
@@ -75,6 +78,7 @@ class Connection {
   Result<void> submit(Request request, Call& call);
   asio::awaitable<bool> stream_out(Call& call, bool keep);
   asio::awaitable<bool> advance(Call& call);
+  asio::awaitable<bool> look_out(Call& call);
   void settle(const HttpRequest& request, Call& call, bool open);
 
   ServerLoop& loop_;
@@ -87,6 +91,7 @@ class Connection {
   bool reading_ = false;
   bool late_ = false;
   bool head_only_ = false;  // the request is HEAD
+  bool old_ = false;        // it is one of HTTP/1.0
   bool begun_ = false;      // an answer, so that there is no room for another
   int64_t held_bytes_ = 0;  // of a body
 };

@@ -46,7 +46,7 @@ asio::awaitable<bool> Connection::call(HttpRequest& request, Protocol protocol,
   // Looks out for the client's end while its answer is made. Once for an answer: a wait for the
   // socket beside that for each token costs more than the token. The next request, if it has come
   // already, hides an end.
-  if (buffer_.size() == 0) loop_.stir_when_readable(stream_.socket(), call.id);
+  if (buffer_.size() == 0) loop_.stir_when(tcp::socket::wait_read, stream_.socket(), call.id);
   ChatJob& job = *call.job;
   bool open = true;
   if (job.stream()) {
@@ -59,6 +59,7 @@ asio::awaitable<bool> Connection::call(HttpRequest& request, Protocol protocol,
   stream_.socket().cancel(ignored);  // the look-out
   settle(request, call, open);
   if (!open) co_return false;
+  keep = keep && !call.half_closed;
   if (job.stream()) co_return co_await stream_out(call, keep);
   const HttpReply reply = job.failure() ? error_reply(dialect_of(request.path),
                                                       call.waiting.cut ? 503 : 500, *job.failure())
@@ -159,6 +160,19 @@ asio::awaitable<bool> Connection::stream_out(Call& call, bool keep) {
   co_return sent&& keep;
 }
 
+// Whether the client is still there. One that ends its side may read on, and shows that by taking
+// bytes that mean nothing: a comment of a stream, an interim response where there is none.
+asio::awaitable<bool> Connection::look_out(Call& call) {
+  if (call.half_closed) co_return !stream_.broken();
+  if (!stream_.ended()) co_return true;
+  if (stream_.secure() || old_ || stream_.broken()) co_return false;
+  call.half_closed = true;
+  loop_.stir_when(tcp::socket::wait_error, stream_.socket(), call.id);
+  const std::string probe =
+      call.job->stream() ? comment_chunk("keep-alive") : "HTTP/1.1 102 Processing\r\n\r\n";
+  co_return co_await send(probe, &call.waiting);
+}
+
 // Takes what is there, or waits for it; whether the client is still there and keeps up.
 asio::awaitable<bool> Connection::advance(Call& call) {
   Waiting& waiting = call.waiting;
@@ -180,7 +194,7 @@ asio::awaitable<bool> Connection::advance(Call& call) {
   // Inside TLS the first bytes may be other than an end, which then stirs nobody.
   const bool looks =
       std::exchange(waiting.stirred, false) || (stream_.secure() && buffer_.size() == 0);
-  if (looks && stream_.gone()) co_return false;
+  if (looks && !co_await look_out(call)) co_return false;
   std::string pieces;
   while (!waiting.outputs.empty()) {
     const bool was_said = job.said_all();

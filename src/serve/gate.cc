@@ -17,17 +17,28 @@ std::optional<KeyRole> needed_role(const std::string& path) {
 
 }  // namespace
 
-Gate::Gate(KeyRing keys) : keys_(std::move(keys)) {
+Gate::Gate(KeyRing keys) {
   places_.emplace(anybody_.id, Place{Quota({}), ""});
-  for (const Tenant& tenant : keys_.tenants()) {
-    places_.emplace(tenant.id, Place{Quota(tenant.quota), cache_salt(tenant)});
+  replace(std::move(keys));
+}
+
+void Gate::replace(KeyRing keys) {
+  keys.number([&](const std::string& name) {
+    const auto next = static_cast<TenantId>(ids_.size() + 1);  // 0: anybody
+    return ids_.try_emplace(name, next).first->second;
+  });
+  for (const Tenant& tenant : keys.tenants()) {
+    const auto place = places_.try_emplace(tenant.id, Place{Quota(tenant.quota), ""}).first;
+    place->second.quota.set_limits(tenant.quota);
+    place->second.salt = cache_salt(tenant);
   }
+  keys_ = std::move(keys);
 }
 
 Gate::Entry Gate::enter(const HttpRequest& request) const {
   const Dialect dialect = dialect_of(request.path);
   const std::optional<KeyRole> needed = needed_role(request.path);
-  if (!needed || (open() && *needed != KeyRole::kAdmin)) return {.tenant = &anybody_};
+  if (!needed || (open() && *needed != KeyRole::kAdmin)) return {.tenant = anybody_};
   if (open()) {
     return {.refusal = error_reply(
                 dialect, 403,
@@ -50,7 +61,7 @@ Gate::Entry Gate::enter(const HttpRequest& request) const {
                             std::string("key: wanted one of the role ") + key_role_name(*needed) +
                                 ", found one of the role " + key_role_name(tenant->role))};
   }
-  return {.tenant = tenant};
+  return {.tenant = *tenant};
 }
 
 }  // namespace fathom

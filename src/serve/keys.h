@@ -28,7 +28,7 @@ std::optional<KeyRole> key_role(std::string_view name);
 const char* key_role_name(KeyRole role);
 
 struct Tenant {
-  TenantId id = {};       // set by the ring
+  TenantId id = {};       // set by the ring, or by who numbers it
   std::string name;       // 1 to 64 letters, digits, '.', '_', '-'
   Sha256Digest key = {};  // SHA-256 of the key's text
   std::string salt;       // of its prefix cache, 16 to 128 bytes; a new one forgets what was cached
@@ -46,6 +46,12 @@ class KeyRing {
   // Takes the same time whichever it is; nullptr: nobody's.
   const Tenant* find(std::string_view key) const;
   const Tenant* named(std::string_view name) const;
+
+  // Gives each tenant the id that `id_of` says for its name.
+  template <typename IdOf>
+  void number(IdOf id_of) {
+    for (Tenant& tenant : tenants_) tenant.id = id_of(tenant.name);
+  }
 
   const std::deque<Tenant>& tenants() const { return tenants_; }
   bool empty() const { return tenants_.empty(); }

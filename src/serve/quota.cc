@@ -43,6 +43,13 @@ void TokenBucket::give_back(int64_t n, int64_t now_us) {
 Quota::Quota(const QuotaLimits& limits)
     : limits_(limits), requests_(limits.requests_per_minute), tokens_(limits.tokens_per_minute) {}
 
+void Quota::set_limits(const QuotaLimits& limits) {
+  if (limits == limits_) return;
+  limits_ = limits;
+  requests_ = TokenBucket(limits.requests_per_minute);
+  tokens_ = TokenBucket(limits.tokens_per_minute);
+}
+
 std::optional<QuotaRefusal> Quota::enter(int64_t now_us) {
   const int64_t at_once = limits_.concurrent_requests;
   if (at_once > 0 && n_entered_ >= at_once) {

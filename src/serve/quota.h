@@ -22,6 +22,7 @@ struct QuotaLimits {
   int64_t requests_per_minute = 0;
   int64_t tokens_per_minute = 0;
   int64_t concurrent_requests = 0;
+  bool operator==(const QuotaLimits&) const = default;
 };
 
 class TokenBucket {
@@ -52,6 +53,10 @@ class Quota {
  public:
   explicit Quota(const QuotaLimits& limits);
 
+  // Other limits from here on, with full buckets; the same ones change nothing. Requests that have
+  // entered stay counted.
+  void set_limits(const QuotaLimits& limits);
+
   // A request begins. A refused one has not.
   std::optional<QuotaRefusal> enter(int64_t now_us);
   // It may come to n_tokens. A refused one is to leave.
@@ -62,7 +67,7 @@ class Quota {
   int64_t n_entered() const { return n_entered_; }
 
  private:
-  const QuotaLimits limits_;
+  QuotaLimits limits_;
   TokenBucket requests_;
   TokenBucket tokens_;
   int64_t n_entered_ = 0;

@@ -111,6 +111,20 @@ TEST(Quota, BoundsRequestsAtOnceAndAMinute) {
   EXPECT_FALSE(quota.enter(20 * kSecondUs));
 }
 
+TEST(Quota, OtherLimitsBeginFullAndTheSameOnesChangeNothing) {
+  Quota quota({.requests_per_minute = 1, .concurrent_requests = 2});
+  EXPECT_FALSE(quota.enter(0));
+  EXPECT_TRUE(quota.enter(0));
+  quota.set_limits({.requests_per_minute = 1, .concurrent_requests = 2});
+  EXPECT_TRUE(quota.enter(0));
+  quota.set_limits({.requests_per_minute = 5, .concurrent_requests = 2});
+  EXPECT_FALSE(quota.enter(0));
+  EXPECT_EQ(quota.n_entered(), 2);
+  EXPECT_STREQ(quota.enter(0)->limit, "concurrent_requests");
+  quota.leave(0, 0, 0);
+  EXPECT_FALSE(quota.enter(0));
+}
+
 TEST(Quota, TokensAreChargedAtTheMostAndSettledByUse) {
   Quota quota({.tokens_per_minute = 1000});
   ASSERT_FALSE(quota.enter(0));

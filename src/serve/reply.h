@@ -3,8 +3,9 @@
 // Reply: the answers to one call on their way into the shapes of its protocol, as events of a
 // stream or as one body. It is told what the model says and knows nothing of engine or transport.
 //
-// In order: open(), begin(), then feed() and one finish() for each choice; whole() after the last
-// finish(). Thread rule: one reply, one thread.
+// In order: open(), begin(), then feed() and one finish() for each choice; prompt(), where it was
+// asked for, ahead of the first feed() of choice 0; whole() after the last finish(). Thread rule:
+// one reply, one thread.
 
 #include <cstdint>
 #include <string>
@@ -48,6 +49,18 @@ struct LoggedToken {
   std::vector<std::pair<std::string, float>> top;  // bytes and log probability, likelier first
 };
 
+// A token as a client that asked for log probabilities of its prompt is told of it.
+struct RankedToken {
+  int32_t id = 0;
+  std::string bytes;
+  float logprob = 0;
+  int64_t rank = 0;  // among all tokens, from 1; 0: nothing foresaw it, as the first of a prompt
+};
+struct LoggedPromptToken {
+  RankedToken said;
+  std::vector<RankedToken> top;  // likelier first
+};
+
 // More of an answer. Without `logged` no log probabilities were asked for, or none belong to it.
 struct ReplyPiece {
   std::string_view text;
@@ -63,6 +76,8 @@ class Reply {
   virtual ReplyEvents open() { return {}; }
   // The prompt was computed; prompt_tokens and cached_tokens are known.
   virtual ReplyEvents begin(const ReplyUsage& /*usage*/) { return {}; }
+  // What the model says of the whole prompt. Not for streams.
+  virtual void prompt(std::vector<LoggedPromptToken> /*tokens*/) {}
   virtual ReplyEvents feed(int64_t choice, const ReplyPiece& piece) = 0;
   // Nothing more will be said in the choice, whatever the model adds.
   virtual bool done(int64_t choice) const = 0;

@@ -20,5 +20,6 @@ int Server::port() const { return loop_->port(); }
 bool Server::unguarded() const { return loop_->unguarded(); }
 void Server::run() { loop_->run(); }
 void Server::stop() { loop_->stop(); }
+void Server::read_keys_again() { loop_->read_keys_again(); }
 
 }  // namespace fathom

@@ -40,6 +40,8 @@ struct ServerOptions {
   int64_t drain_ms = 30'000;                      // after which a drain cancels what is live
   // SIGTERM and SIGINT, from listen() on, do what stop() does; the one after that ends the process.
   bool end_at_signals = false;
+  // Where read_keys_again() finds keys; may be null. With end_at_signals, SIGHUP calls that too.
+  std::function<Result<KeyRing>()> read_keys;
   KeyRing keys;                 // none: anybody is served, and nobody administers
   std::string tls_certificate;  // a file with the chain, and one with its key; empty: plain HTTP
   std::string tls_key;
@@ -69,6 +71,9 @@ class Server {
   // Serves until stop(); what was taken in is finished, or lost after drain_ms.
   void run();
   void stop();  // any thread
+  // Takes the keys of `read_keys` in place of those that it has, and says so in the log; where
+  // they cannot be read, or are none, keeps what it has and says why. Any thread.
+  void read_keys_again();
 
  private:
   explicit Server(std::unique_ptr<ServerLoop> loop);

@@ -41,6 +41,7 @@ ServerLoop::ServerLoop(ChatService& service, Engine& engine, const ServerOptions
       gate_(options.keys),
       acceptor_(io_),
       signals_(io_),
+      hangups_(io_),
       drain_limit_(io_) {}
 
 Result<void> ServerLoop::listen() {
@@ -60,10 +61,7 @@ Result<void> ServerLoop::listen() {
   if (!code) acceptor_.listen(asio::socket_base::max_listen_connections, code);
   if (code) return io_error("listen: " + where + ": wanted a free port, found: " + code.message());
   port_ = acceptor_.local_endpoint(code).port();
-  if (options_.end_at_signals) {  // one that comes before run() is kept
-    signals_.add(SIGTERM, code);
-    signals_.add(SIGINT, code);
-  }
+  watch_signals();
   return {};
 }
 
@@ -72,13 +70,8 @@ void ServerLoop::run() {
     asio::post(io_, [this, outputs = std::move(outputs)]() mutable { deliver(outputs); });
   });
   asio::co_spawn(io_, accept(), asio::detached);
-  if (options_.end_at_signals) {
-    signals_.async_wait([this](boost::system::error_code failed, int) {
-      if (!failed) drain();
-    });
-  }
   const auto until_stopped = asio::make_work_guard(io_);
-  io_.run();
+  run_loop();
   for (asio::thread_pool* lane : {&short_lane_, &long_lane_}) {
     lane->stop();
     lane->join();
@@ -86,42 +79,19 @@ void ServerLoop::run() {
   host_.reset();
 }
 
-void ServerLoop::stop() {
-  asio::post(io_, [this] { drain(); });
-}
-
-// Takes nothing more; once the last answer is out the loop ends.
-void ServerLoop::drain() {
-  if (host_->draining()) return;
-  host_->drain();
-  boost::system::error_code code;
-  acceptor_.close(code);
-  signals_.clear(code);  // the next one ends the process, as it does any
-  drain_limit_.expires_after(milliseconds(options_.drain_ms));
-  drain_limit_.async_wait([this](boost::system::error_code stopped) {
-    if (!stopped) cut_off();
-  });
-  for (const auto& [number, connection] : connections_) connection->close_idle();
-  end_if_drained();
-}
-
-// Ends what is live; what does not even take its end is left.
-void ServerLoop::cut_off() {
-  log("- - drain: wanted an end of all requests within " + std::to_string(options_.drain_ms) +
-      " ms, found " + std::to_string(n_answering_) + " more, which are cut off");
-  for (const auto& [id, waiting] : waiting_) {
-    waiting->cut = true;
-    host_->cancel(id);
-    waiting->bell.cancel();
+// What is thrown inside a library's part of a connection, for want of memory, ends that connection
+// and comes out here.
+void ServerLoop::run_loop() {
+  bool more = true;
+  while (more) {
+    try {
+      io_.run();
+      more = false;
+    } catch (const std::exception&) {
+      failed(std::current_exception());
+      end_if_drained();
+    }
   }
-  drain_limit_.expires_after(kGoodbyeMs);
-  drain_limit_.async_wait([this](boost::system::error_code stopped) {
-    if (!stopped) io_.stop();
-  });
-}
-
-void ServerLoop::end_if_drained() {
-  if (host_->draining() && n_answering_ == 0) io_.stop();
 }
 
 void ServerLoop::deliver(std::vector<Output>& outputs) {
@@ -142,8 +112,8 @@ void ServerLoop::deliver(std::vector<Output>& outputs) {
   }
 }
 
-void ServerLoop::stir_when_readable(tcp::socket& socket, RequestId id) {
-  socket.async_wait(tcp::socket::wait_read, [this, id](boost::system::error_code code) {
+void ServerLoop::stir_when(tcp::socket::wait_type state, tcp::socket& socket, RequestId id) {
+  socket.async_wait(state, [this, id](boost::system::error_code code) {
     const auto found = waiting_.find(id);
     if (code || found == waiting_.end()) return;
     found->second->stirred = true;

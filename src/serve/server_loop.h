@@ -43,7 +43,8 @@ class ServerLoop {
   int port() const { return port_; }
   bool unguarded() const { return gate_.open() && !loopback_; }
   void run();
-  void stop();  // any thread
+  void stop();             // any thread
+  void read_keys_again();  // any thread
 
   // For connections.
   asio::io_context& io() { return io_; }
@@ -79,7 +80,7 @@ class ServerLoop {
 
   void expect(RequestId id, Waiting& waiting) { waiting_.emplace(id, &waiting); }
   // Once, if the answer is still waited for by then.
-  void stir_when_readable(tcp::socket& socket, RequestId id);
+  void stir_when(tcp::socket::wait_type state, tcp::socket& socket, RequestId id);
   void forget(RequestId id) { waiting_.erase(id); }
   void cancel(RequestId id);
   // Nothing: the server is going down.
@@ -99,9 +100,16 @@ class ServerLoop {
     asio::steady_timer bell;
   };
 
+  // server_life.cc
+  void watch_signals();
+  void wait_for_hangup();
+  void read_keys();
   void drain();
   void cut_off();
   void end_if_drained();
+
+  // server_loop.cc
+  void run_loop();
   void deliver(std::vector<Output>& outputs);
   asio::awaitable<void> accept();
   void begin(tcp::socket socket);
@@ -125,6 +133,7 @@ class ServerLoop {
   asio::io_context io_{1};     // ends what still waits, and that leaves the maps: after them
   tcp::acceptor acceptor_;
   asio::signal_set signals_;
+  asio::signal_set hangups_;
   asio::steady_timer drain_limit_;
   asio::thread_pool short_lane_{1};  // a long body holds up no short one
   asio::thread_pool long_lane_{1};

@@ -498,6 +498,10 @@ Result<void> parse_stop(const Fields& body, ChatRequest* request) {
     if (text == nullptr || text->empty()) {
       return wrong("stop" + index_text(i), "a string that is not empty", &(*items)[i]);
     }
+    if (text->size() > kStopBytesMax) {
+      return invalid("stop" + index_text(i) + ": wanted at most " + std::to_string(kStopBytesMax) +
+                     " bytes, found " + std::to_string(text->size()));
+    }
     request->stop.push_back(*text);
   }
   return {};

@@ -85,8 +85,11 @@ struct ChatRequest {
   bool keeps_empty_system = false;  // Messages and Responses do; Chat Completions leaves them out
   bool thinking = true;
   int effort = kEffortHigh;       // 1 to 100, used only with thinking
-  std::vector<std::string> stop;  // no empty ones
+  std::vector<std::string> stop;  // none is empty or longer than kStopBytesMax
 };
+
+// An answer is held back by the length of the longest stop text.
+inline constexpr size_t kStopBytesMax = 1024;
 
 // What the name of a tool may be: 1 to 128 characters of [a-zA-Z0-9_-], or two such names around
 // "::", as Responses has them (spec/chat.md 2, item 6).

@@ -182,6 +182,7 @@ TEST(ChatRequest, RefusesOtherMembersOfAnotherForm) {
       {"response_format.regex", with_user(R"("response_format":{"type":"regex"})")},
       {"stop", with_user(R"("stop":5)")},
       {"stop[1]", with_user(R"("stop":["a",""])")},
+      {"stop[0]", with_user(R"("stop":[")" + std::string(kStopBytesMax + 1, 'x') + "\"]")},
       {"messages[1].prefix", with_messages(prefix, ",\"tools\":[" + std::string(kTool) + "]")},
       {"messages[1].prefix", with_messages(prefix, R"(,"response_format":{"type":"json_object"})")},
   });

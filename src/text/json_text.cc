@@ -22,7 +22,8 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 class Parser {
  public:
-  Parser(std::string_view text, int depth_max) : text_(text), depth_max_(depth_max) {}
+  Parser(std::string_view text, const JsonLimits& limits)
+      : text_(text), depth_max_(limits.depth_max), repeated_keys_(limits.repeated_keys) {}
 
   Result<Json> parse() {
     FATHOM_ASSIGN_OR_RETURN(Json value, parse_value(0));
@@ -111,15 +112,20 @@ class Parser {
       skip_space();
       if (!take(':')) return wanted("':'");
       FATHOM_ASSIGN_OR_RETURN(Json value, parse_value(depth));
-      insert(&members, &index, std::move(key), std::move(value));
+      const bool again = insert(&members, &index, key, std::move(value));
+      if (again && !repeated_keys_) {
+        return invalid("JSON: byte " + std::to_string(at_) + ": wanted each key once, found " +
+                       json_quoted(key) + " again");
+      }
       skip_space();
       if (take('}')) return Json(std::move(members));
       if (!take(',')) return wanted("',' or '}'");
     }
   }
 
-  static void insert(JsonObject* members, std::unordered_map<std::string, size_t>* index,
-                     std::string key, Json value) {
+  // Whether the key was there.
+  static bool insert(JsonObject* members, std::unordered_map<std::string, size_t>* index,
+                     const std::string& key, Json value) {
     if (members->size() == kIndexedMembers && index->empty()) {
       for (size_t i = 0; i < members->size(); ++i) index->emplace((*members)[i].key, i);
     }
@@ -133,10 +139,11 @@ class Parser {
     }
     if (known != nullptr) {
       known->value = std::move(value);
-      return;
+      return true;
     }
     if (!index->empty()) index->emplace(key, members->size());
-    members->push_back({std::move(key), std::move(value)});
+    members->push_back({key, std::move(value)});
+    return false;
   }
 
   Result<std::string> parse_string() {
@@ -282,6 +289,7 @@ class Parser {
 
   std::string_view text_;
   int depth_max_;
+  bool repeated_keys_;
   size_t at_ = 0;
 };
 
@@ -354,7 +362,7 @@ Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
     return exhausted("JSON: wanted at most " + std::to_string(limits.bytes_max) + " bytes, found " +
                      std::to_string(text.size()));
   }
-  return Parser(text, limits.depth_max).parse();
+  return Parser(text, limits).parse();
 }
 
 std::string json_text(const Json& value) {

@@ -87,7 +87,8 @@ inline Json::~Json() = default;
 
 struct JsonLimits {
   size_t bytes_max = size_t{64} << 20;
-  int depth_max = 127;  // arrays and objects around a value; the library refuses the 128th
+  int depth_max = 127;        // arrays and objects around a value; the library refuses the 128th
+  bool repeated_keys = true;  // false: an object that has a key twice is refused
 };
 
 // The whole of `text` is one JSON value, white space around it allowed. Errors give the byte.

@@ -85,6 +85,11 @@ TEST(JsonText, ARepeatedKeyKeepsItsFirstPlaceAndItsLastValue) {
               "\": " + (i == 3 || i == 30 ? "true" : std::to_string(i));
   }
   EXPECT_EQ(again(many + "\"k30\":true,\"k3\":true}"), wanted + "}");
+  const JsonLimits once = {.repeated_keys = false};
+  EXPECT_TRUE(parse_json(R"({"a":{"a":1},"b":[{"a":1},{"a":2}]})", once));
+  const auto refused = parse_json(R"([{"a":1,"b":2,"a":3}])", once);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "JSON: byte 19: wanted each key once, found \"a\" again");
 }
 
 TEST(JsonText, RefusesWhatIsNotJson) {

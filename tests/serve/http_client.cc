@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 #include <sys/socket.h>
@@ -15,7 +16,16 @@
 
 namespace fathom {
 
-HttpClient::HttpClient(int port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+HttpClient::HttpClient(int port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) { connect(port); }
+
+HttpClient::HttpClient(int port, int window_bytes) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  constexpr int kPacketBytes = 536;  // a server's buffer is a multiple of this
+  ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &window_bytes, sizeof(window_bytes));
+  ::setsockopt(socket_, IPPROTO_TCP, TCP_MAXSEG, &kPacketBytes, sizeof(kPacketBytes));
+  connect(port);
+}
+
+void HttpClient::connect(int port) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
@@ -100,7 +110,7 @@ std::optional<ClientReply> HttpClient::read_reply() {
   const size_t end = read_.find("\r\n\r\n");
   ClientReply reply = read_head(read_.substr(0, end + 2));
   read_.erase(0, end + 4);
-  if (reply.status == 304) return reply;  // never has a body
+  if (reply.status == 304 || reply.status < 200) return reply;  // never has a body
   if (reply.headers.count("transfer-encoding") == 0) {
     const size_t n = std::stoul(reply.headers.at("content-length"));
     while (read_.size() < n) {

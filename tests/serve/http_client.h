@@ -20,6 +20,9 @@ struct ClientReply {
 class HttpClient {
  public:
   explicit HttpClient(int port);
+  // That takes little before it is read, in small packets, so that a server soon has to wait for
+  // it.
+  HttpClient(int port, int window_bytes);
   // Inside TLS, with a server whose certificate is the PEM text `trusted`, made for 127.0.0.1.
   HttpClient(int port, const std::string& trusted);
   ~HttpClient();
@@ -45,6 +48,7 @@ class HttpClient {
 
  private:
   bool read_more();
+  void connect(int port);
 
   int socket_ = -1;
   SSL_CTX* context_ = nullptr;  // null: plain

@@ -340,6 +340,43 @@ TEST_F(ProtocolsTest, AStopTextEndsEveryAnswer) {
   EXPECT_TRUE(std::string(choice.at("text").as_string()).ends_with(before));
 }
 
+// Twice: what the cache holds changes nothing. The server is in the deploy schedule.
+TEST_F(ProtocolsTest, APromptIsLoggedTokenByToken) {
+  const std::string prompt = R"("prompt":"for i in range: print i","max_tokens":2)";
+  const json::value ids = ask("/tokenize", R"({"prompt":"for i in range: print i"})");
+  const json::array& tokens = ids.at("tokens").as_array();
+  std::string first;
+  for (int i = 0; i < 2; ++i) {
+    const json::value echoed =
+        ask("/v1/completions", body_of(prompt, R"(,"echo":true,"logprobs":1)"));
+    const json::value asked = ask("/v1/completions", body_of(prompt, R"(,"prompt_logprobs":1)"));
+    const json::object& logged = echoed.at("choices").at(0).at("logprobs").as_object();
+    const json::array& listed = asked.at("choices").at(0).at("prompt_logprobs").as_array();
+    ASSERT_EQ(listed.size(), tokens.size());
+    ASSERT_EQ(logged.at("tokens").as_array().size(), tokens.size() + 2);
+    EXPECT_TRUE(listed.at(0).is_null());
+    EXPECT_TRUE(logged.at("token_logprobs").at(0).is_null());
+    std::string text;
+    for (size_t at = 1; at < tokens.size(); ++at) {
+      const json::value& said = listed.at(at).at(std::to_string(tokens.at(at).as_int64()));
+      EXPECT_EQ(said.at("logprob"), logged.at("token_logprobs").at(at));
+      EXPECT_EQ(said.at("decoded_token"), logged.at("tokens").at(at));
+      EXPECT_EQ(logged.at("text_offset").at(at).as_int64(), static_cast<int64_t>(text.size()));
+      text += said.at("decoded_token").as_string();
+    }
+    EXPECT_EQ(text, "for i in range: print i");
+    EXPECT_TRUE(std::string(echoed.at("choices").at(0).at("text").as_string()).starts_with(text));
+    const std::string all = json::serialize(asked.at("choices"));
+    EXPECT_EQ(std::exchange(first, all), i == 0 ? "" : all);
+  }
+  std::string many = "5";
+  for (int i = 1; i < 400; ++i) many += ",5";
+  expect_refused("/v1/completions",
+                 body_of("\"prompt\":[" + many + "]", R"(,"prompt_logprobs":20,"n":20)"), 400,
+                 "prompt_logprobs: wanted at most 131072 log probabilities of prompt tokens and "
+                 "likely ones in all choices, found 168000");
+}
+
 TEST_F(ProtocolsTest, EachRefusesInItsOwnForm) {
   const std::string user = R"({"role":"user","content":"x"})";
   for (const auto& [path, members] : std::vector<std::pair<std::string, std::string>>{
@@ -377,8 +414,8 @@ TEST_F(ProtocolsTest, EachRefusesInItsOwnForm) {
                  "read");
   expect_refused("/v1/completions", R"({"prompt":"x","best_of":2})", 400,
                  "best_of: wanted an integer from 1 to 1, found 2");
-  expect_refused("/v1/completions", R"({"prompt":"x","prompt_logprobs":1})", 400,
-                 "prompt_logprobs: wanted nothing, since this version has none, found a number");
+  expect_refused("/v1/completions", R"({"prompt":"x","prompt_logprobs":1,"stream":true})", 400,
+                 "stream: wanted false beside prompt_logprobs, found true");
   expect_refused("/v1/completions", R"({"prompt":[5,99999999]})", 400,
                  "prompt: token 1 has id 99999999, wanted 0 to " +
                      std::to_string(served_.tokenizer().vocab_size() - 1));

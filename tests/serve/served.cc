@@ -20,7 +20,8 @@ Served::Served(ServerOptions options, const ServedEngine& asked) {
                                      .context = asked.context,
                                      .n_sequences = asked.n_sequences,
                                      .n_blocks = asked.n_blocks,
-                                     .max_rows = 128}));
+                                     .max_rows = 128,
+                                     .max_logit_rows = asked.n_sequences + 32}));
   executor_ = std::make_unique<ModelExecutor>(*runner_, loaded_.tokenizer->vocab_size());
   EngineOptions engine;
   tokens_ = std::make_unique<TokenTrie>(*loaded_.tokenizer);

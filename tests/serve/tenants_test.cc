@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
+#include <chrono>
+#include <csignal>
+#include <mutex>
+#include <thread>
 
 #include "serve/prometheus_testing.h"
 #include "served.h"
@@ -156,6 +160,10 @@ TEST_F(TenantsTest, AnAdministratorSeesTheCacheAndClearsIt) {
   EXPECT_EQ(unknown->status, 400);
   EXPECT_EQ(root->post("/admin/cache/clear", "[]")->status, 400);
   EXPECT_EQ(root->post("/admin/cache/clear", R"({"all":1})")->status, 400);
+  const auto twice = root->post("/admin/cache/clear", R"({"tenant":"alice","tenant":"bob"})");
+  EXPECT_EQ(twice->status, 400);
+  EXPECT_EQ(json::parse(twice->body).at("error").at("message").as_string(),
+            "body: JSON: byte 32: wanted each key once, found \"tenant\" again");
 }
 
 TEST_F(TenantsTest, LimitsHoldForTheirKeyAlone) {
@@ -259,6 +267,71 @@ TEST_F(TenantsTest, EachRequestIsLoggedOnceWithItsTenant) {
             "GET /v1/models 401: key: wanted Authorization: Bearer KEY or x-api-key: KEY, found "
             "neither");
   EXPECT_EQ(log[2], "GET /v1/models 200 tenant=bob");
+}
+
+// Alice's key is replaced and her limit set, bob goes, carol comes; then a file that is broken.
+TEST(KeysReadAgain, TakeThePlaceOfThoseBeforeOrNothingChanges) {
+  const NewKey alice = *make_key("alice");
+  const NewKey bob = *make_key("bob");
+  const NewKey carol = *make_key("carol");
+  NewKey renewed = *make_key("alice");
+  const std::string salt = alice.table.substr(alice.table.find("salt"));
+  renewed.table = renewed.table.substr(0, renewed.table.find("salt")) + salt;
+  std::mutex mutex;
+  std::string file = alice.table + bob.table;
+  Served served({.end_at_signals = true,
+                 .read_keys =
+                     [&] {
+                       const std::lock_guard lock(mutex);
+                       return read_keys(file, "keys.toml");
+                     },
+                 .keys = *read_keys(file, "keys.toml")});
+  const auto status = [&](const NewKey& key, const std::string& path = "/v1/models") {
+    HttpClient client(served.port());
+    client.always_send("Authorization: Bearer " + key.key + "\r\n");
+    return path == kChat ? client.post(kChat, long_call(false))->status : client.get(path)->status;
+  };
+  const auto read_again = [&](const std::string& text, bool by_signal = false) {
+    {
+      const std::lock_guard lock(mutex);
+      file = text;
+    }
+    const size_t n_before = served.log().size();
+    by_signal ? static_cast<void>(::raise(SIGHUP)) : served.server().read_keys_again();
+    for (int i = 0; i < 6000; ++i) {
+      const std::vector<std::string> log = served.log();
+      for (size_t at = n_before; at < log.size(); ++at) {
+        if (log[at].starts_with("- - keys: ")) return log[at];
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return std::string();
+  };
+  HttpClient under_way(served.port());
+  under_way.send(post_text(kChat, long_call(), "x-api-key: " + bob.key + "\r\n"));
+  ASSERT_TRUE(under_way.read_until("data: "));
+  EXPECT_EQ(read_again(renewed.table + "concurrent_requests = 1\n" + carol.table, true),
+            "- - keys: read again, 2 of them");
+  EXPECT_EQ(status(alice), 401);
+  EXPECT_EQ(status(renewed), 200);
+  EXPECT_EQ(status(carol), 200);
+  EXPECT_EQ(status(bob), 401);
+  EXPECT_TRUE(under_way.read_until("data: [DONE]"));  // what bob had begun is his
+  HttpClient one(served.port());
+  one.send(post_text(kChat, long_call(), "x-api-key: " + renewed.key + "\r\n"));
+  ASSERT_TRUE(one.read_until("data: "));
+  EXPECT_EQ(status(renewed, kChat), 429);
+  EXPECT_EQ(read_again("[[key]]\nname = \"alice\"\n").substr(0, 44),
+            "- - keys: kept as they were: keys.toml: line");
+  EXPECT_EQ(status(renewed), 200);
+  EXPECT_EQ(status(renewed, kChat), 429);
+  EXPECT_EQ(read_again(""),
+            "- - keys: kept as they were: keys.toml: wanted a table [[key]], found none");
+  EXPECT_EQ(read_again(renewed.table + bob.table), "- - keys: read again, 2 of them");
+  EXPECT_EQ(status(renewed, kChat), 200);  // the limit is gone, beside the one under way
+  EXPECT_EQ(status(bob), 200);
+  EXPECT_EQ(status(carol), 401);
+  EXPECT_TRUE(one.read_until("data: [DONE]"));
 }
 
 TEST(OpenServer, ServesAnybodyAndIsAdministeredByNobody) {

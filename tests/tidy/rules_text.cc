@@ -141,25 +141,19 @@ void check_function(const std::string& path, const Function& f, Complaints& foun
   complain("levels of control flow", f.nesting, kernel ? kMaxKernelNesting : kMaxNesting);
 }
 
-// Names of classes, structs, enums and aliases that text declares.
-std::set<std::string> type_names(const std::string& blanked) {
+// Names of classes, structs, enums and aliases that text declares, or those alone that it defines.
+std::set<std::string> type_names(const std::string& blanked, bool defined) {
   static const std::regex kType(
       R"(\b(?:class|struct|union|enum class|enum|using)\s+(?:\[\[\w+\]\]\s*)?)"
       R"((?:FATHOM_\w+(?:\([^)]*\))?\s+)?)"
-      R"((?:alignas\([^)]*\)\s+)?(\w+)\s*(?:final\s*)?(?::(?!:)|[{;=]))");
+      R"((?:alignas\([^)]*\)\s+)?(\w+)\s*(?:final\s*)?((?::(?!:)|[{;=])))");
   std::set<std::string> names;
   const auto end = std::sregex_iterator();
   for (auto it = std::sregex_iterator(blanked.begin(), blanked.end(), kType); it != end; ++it) {
-    names.insert((*it)[1]);
+    const bool declares = (*it)[2] == ";";
+    if (!defined || !declares) names.insert((*it)[1]);
   }
   return names;
-}
-
-// Without types of a library that are declared and no more.
-std::string without_library_names(const std::string& blanked) {
-  static const std::regex kDeclared(
-      R"(namespace boost[\w:]* \{\s*(?:(?:class|struct) \w+;\s*)+\})");
-  return std::regex_replace(blanked, kDeclared, "");
 }
 
 void check_type_names(const std::string& path, const std::set<std::string>& names,
@@ -263,7 +257,7 @@ Complaints check_names(const Tree& tree) {
   static const std::regex kFile("[a-z0-9_]+(-inl)?\\.(h|cc|cu|cuh)");
   std::set<std::string> types;
   for (const auto& [path, file] : tree.files) {
-    if (is_source(path)) types.merge(type_names(blank_literals(file.text, false)));
+    if (is_source(path)) types.merge(type_names(blank_literals(file.text, false), false));
   }
   Complaints found;
   for (const auto& [path, file] : tree.files) {
@@ -272,7 +266,8 @@ Complaints check_names(const Tree& tree) {
       found.push_back({path, 0, "names", "file is not snake_case"});
     }
     const std::string blanked = blank_literals(file.text, false);
-    check_type_names(path, type_names(without_library_names(blanked)), found);
+    // One that is only declared is looked at where it is defined, or a library's.
+    check_type_names(path, type_names(blanked, true), found);
     check_function_names(path, find_functions(file.text), types, found);
     check_macros_and_constants(path, blanked, found);
   }

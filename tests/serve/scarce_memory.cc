@@ -1,0 +1,33 @@
+#include "scarce_memory.h"
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+namespace {
+
+std::atomic<size_t> largest_piece = SIZE_MAX;
+
+void* allocate(size_t n) {
+  void* piece = n > largest_piece ? nullptr : std::malloc(n == 0 ? 1 : n);
+  // More than there can be: the library says so by std::bad_alloc, and asks nobody.
+  if (piece == nullptr) piece = std::allocator<char>().allocate(SIZE_MAX);
+  return piece;
+}
+
+}  // namespace
+
+void* operator new(size_t n) { return allocate(n); }
+void* operator new[](size_t n) { return allocate(n); }
+void operator delete(void* piece) noexcept { std::free(piece); }
+void operator delete[](void* piece) noexcept { std::free(piece); }
+void operator delete(void* piece, size_t) noexcept { std::free(piece); }
+void operator delete[](void* piece, size_t) noexcept { std::free(piece); }
+
+namespace fathom {
+
+void refuse_pieces_above(size_t n_bytes) { largest_piece = n_bytes; }
+
+}  // namespace fathom
