@@ -6,19 +6,10 @@
 #include "text/grammar_schema_keywords.h"
 #include "text/grammar_schema_reader.h"
 #include "text/quote.h"
+#include "text/schema_exclusion.h"
 #include "text/tool_schema.h"
 
 namespace fathom {
-namespace {
-
-bool fits(const Json& value, const Json& type) {
-  if (const std::string* name = type.as_string()) return has_type(value, *name);
-  return std::ranges::any_of(*type.as_array(),
-                             [&](const Json& name) { return has_type(value, *name.as_string()); });
-}
-
-}  // namespace
-
 using Expr = GrammarBuilder::Expr;
 
 Result<Expr> SchemaReader::read() {
@@ -55,6 +46,19 @@ Result<void> SchemaReader::read_pending() {
     FATHOM_RETURN_IF_ERROR(check_schema(*next.schema, next.path, root_));
     FATHOM_ASSIGN_OR_RETURN(const Expr body, value(*next.schema, next.path, next.part));
     builder_.define(next.rule, body);
+  }
+  SchemaExclusion exclusion(root_, closed_);
+  for (const Alternatives& found : alternatives_) {
+    const JsonArray& list = *found.branches;
+    for (size_t j = 1; j < list.size(); ++j) {
+      for (size_t i = 0; i < j; ++i) {
+        if (exclusion.proven(list[i], list[j])) continue;
+        return refused(found.path,
+                       "branches of which no value fits two, told apart by type, by the values "
+                       "they list or by a required property",
+                       "[" + std::to_string(i) + "] and [" + std::to_string(j) + "]");
+      }
+    }
   }
   return {};
 }
@@ -120,7 +124,7 @@ Result<Expr> SchemaReader::listed_values(const JsonMember& member, const Json* t
   std::vector<std::string> scalars;
   for (const Json& item : member.key == "const" ? one : *member.value.as_array()) {
     const std::string* text = item.as_string();
-    if (type != nullptr && !fits(item, *type)) continue;
+    if (type != nullptr && !fits_type(item, *type)) continue;
     if (part != SchemaPart::kAll && (text != nullptr) != (part == SchemaPart::kText)) continue;
     if (part == SchemaPart::kText) {
       if (text->find(kTextEnd) != std::string::npos) {
@@ -143,6 +147,7 @@ Result<Expr> SchemaReader::branches(const JsonMember& member, const std::string&
   if (member.key == "allOf" && list.size() > 1) {
     return refused(path, "allOf of one schema", std::to_string(list.size()));
   }
+  if (member.key == "oneOf" && part != SchemaPart::kText) alternatives_.push_back({&list, path});
   std::vector<Expr> parts;
   for (size_t i = 0; i < list.size(); ++i) {
     FATHOM_ASSIGN_OR_RETURN(const Expr branch,

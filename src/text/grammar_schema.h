@@ -11,7 +11,7 @@
 //   numbers as grammar_number.h bounds them; strings under pattern, format, enum and const are
 //   written in one way (only what must be escaped is); format values are a subset where a standard
 //   allows odd forms;
-//   oneOf is anyOf: that only one branch fits is not enforced.
+//   a oneOf is taken where its branches provably exclude each other (schema_exclusion.h).
 //
 // A keyword that is not enforced, and one whose value or combination is not, is refused: kInvalid,
 // the path of the keyword first.

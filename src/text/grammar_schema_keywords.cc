@@ -1,5 +1,6 @@
 #include "text/grammar_schema_keywords.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <optional>
@@ -67,6 +68,12 @@ bool has_type(const Json& value, std::string_view type) {
   const std::optional<double> number = number_of(value);
   if (type == "integer") return number && std::floor(*number) == *number;
   return type == "number" && number;
+}
+
+bool fits_type(const Json& value, const Json& type) {
+  if (const std::string* name = type.as_string()) return has_type(value, *name);
+  return std::ranges::any_of(*type.as_array(),
+                             [&](const Json& name) { return has_type(value, *name.as_string()); });
 }
 
 Result<int64_t> count(const Json& schema, const char* keyword, int64_t absent,

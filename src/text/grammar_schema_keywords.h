@@ -29,6 +29,8 @@ Error refused(const std::string& path, const std::string& wanted, const std::str
 
 // Whether the value is of the type of that name.
 bool has_type(const Json& value, std::string_view type);
+// The same of what stands under the keyword `type`: a name or a list of names.
+bool fits_type(const Json& value, const Json& type);
 
 // The number under a keyword such as minItems, or `absent`.
 Result<int64_t> count(const Json& schema, const char* keyword, int64_t absent,

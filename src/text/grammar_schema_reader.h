@@ -65,6 +65,11 @@ class SchemaReader {
     bool required = false;
     Expr member = {};
   };
+  // A oneOf, looked at when all that its branches refer to was checked.
+  struct Alternatives {
+    const JsonArray* branches = nullptr;
+    std::string path;
+  };
   struct Keywords {
     std::vector<std::string> typed;     // those that speak of values of one type
     const JsonMember* whole = nullptr;  // the one that speaks of the value as a whole
@@ -111,6 +116,7 @@ class SchemaReader {
   bool closed_;
   std::map<std::pair<std::string, SchemaPart>, GrammarBuilder::RuleId> rules_;
   std::deque<Pending> pending_;
+  std::vector<Alternatives> alternatives_;
 };
 
 }  // namespace fathom

@@ -171,6 +171,66 @@ TEST(GrammarSchema, WhatIsNotEnforcedIsRefusedWithThePathOfItsKeyword) {
   EXPECT_THAT(compiled(large + "]}").error().message, StartsWith("s: wanted a form of at most"));
 }
 
+// Branches of a oneOf, and whether no value fits two.
+TEST(GrammarSchema, AOneOfIsTakenWhereItsBranchesExcludeEachOther) {
+  const std::string by_kind =
+      R"({"type":"object","properties":{"kind":{"const":"a"},"x":true},"required":["kind"]},)"
+      R"({"type":"object","properties":{"kind":{"enum":["b","c"]}},"required":["kind"]})";
+  const std::vector<std::pair<std::string, bool>> cases = {
+      {R"({"type":"string"},{"type":["integer","null"]})", true},
+      {R"({"type":"number"},{"type":"integer"})", false},
+      {R"({"const":2.5},{"type":"integer"})", true},
+      {R"({"const":2},{"type":"number"})", false},
+      {R"({"const":1},{"const":1.0})", false},
+      {R"({"enum":[1,"a"]},{"enum":[2,"b",{"k":[1]}]})", true},
+      {R"({"enum":[1,{"k":1,"l":2}]},{"const":{"l":2,"k":1.0}})", false},
+      {R"({"enum":[1,"a"],"type":"integer"},{"const":"a"})", true},
+      {R"({"const":"a"},{"type":"string","minLength":2})", false},
+      {R"({"minLength":1},{"type":"integer"})", false},
+      {R"({"type":"string"},{"anyOf":[{"type":"null"},{"oneOf":[{"type":"integer"}]}]})", true},
+      {R"({"type":"string"},{"anyOf":[{"type":"null"},{"type":"string"}]})", false},
+      {R"({"type":"string"},false)", true},
+      {R"({"type":"string"},true)", false},
+      {by_kind, true},
+      {by_kind + R"(,{"type":"object","properties":{"kind":{"const":"c"}},"required":["kind"]})",
+       false},
+      {by_kind + R"(,{"type":"object","properties":{"kind":{"const":"d"}}})", true},
+      {by_kind + R"(,{"type":"object","properties":{"other":true}})", false},
+      {by_kind + R"(,{"type":"object","properties":{"o":true},"additionalProperties":false})",
+       true},
+      {R"({"type":"object","properties":{"kind":{"const":"a"}}},)"
+       R"({"type":"object","properties":{"kind":{"const":"b"}}})",
+       false},
+      {R"({"$ref":"#/$defs/a"},{"type":"object","properties":{"in":{"type":"null"}}})", true},
+      {R"({"$ref":"#/$defs/a"},{"$ref":"#/$defs/a"})", false}};
+  for (const auto& [branches, exclude] : cases) {
+    const auto grammar =
+        compiled(R"({"properties":{"p":{"oneOf":[)" + branches +
+                 R"(]}},"$defs":{"a":{"type":"object","properties":{"in":{"type":"array","items":)"
+                 R"({"$ref":"#/$defs/a"}}},"required":["in"]}}})");
+    EXPECT_EQ(grammar.has_value(), exclude) << branches;
+    if (!grammar) {
+      EXPECT_THAT(grammar.error().message, StartsWith("s.properties.p.oneOf: wanted branches"));
+    }
+  }
+}
+
+// Each pair of nodes leads to pairs of their children: too many to follow.
+TEST(GrammarSchema, AOneOfThatTakesLongToTellApartIsRefused) {
+  std::string node;
+  for (const char* name : {"a", "b", "c", "d"}) {
+    node +=
+        R"(,"_":{"anyOf":[{"$ref":"#/$defs/n"},{"type":"array","items":{"$ref":"#/$defs/n"}}]})";
+    node.replace(node.rfind('_'), 1, name);
+  }
+  const auto grammar = compiled(
+      R"({"oneOf":[{"$ref":"#/$defs/n"},{"$ref":"#/$defs/n"}],"$defs":{"n":{"type":"object",)"
+      R"("properties":{)" +
+      node.substr(1) + R"(},"required":["a","b","c","d"]}}})");
+  ASSERT_FALSE(grammar);
+  EXPECT_THAT(grammar.error().message, StartsWith("s.oneOf: wanted branches"));
+}
+
 // So many values that a position for each of them would pass the bounds.
 TEST(GrammarSchema, ALargeEnumSharesItsBeginnings) {
   std::string schema = R"({"enum":["a","ab")";

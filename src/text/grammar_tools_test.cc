@@ -35,10 +35,10 @@ Result<Grammar> compiled(const std::string& tools, bool inside = false) {
   return tools_grammar(offered_tools(*request), inside);
 }
 
-const char kTools[] = R"({"tide":{"type":"object","properties":{"harbour":{"type":"string"},)"
-                      R"("days":{"type":"integer","minimum":1,"maximum":14},)"
-                      R"("unit":{"anyOf":[{"type":"string","enum":["m","ft"]},)"
-                      R"({"type":"null"}]}}},"ping":null})";
+const char kTools[] =
+    R"({"tide":{"type":"object","properties":{"harbour":{"type":"string"},"days":)"
+    R"({"type":"integer","minimum":1,"maximum":14},"unit":{"anyOf":[{"type":"string",)"
+    R"("enum":["m","ft"]},{"type":"null"}]}}},"ping":null})";
 
 std::string block(const std::string& calls) {
   return "<｜DSML｜ calls>\n" + calls + "\n</｜DSML｜ calls>";

@@ -26,7 +26,7 @@ class Schemas {
   explicit Schemas(uint32_t seed) : random_(seed) {}
 
   std::string draw(int depth) {
-    switch (pick(depth > 0 ? 10 : 6)) {
+    switch (pick(depth > 0 ? 11 : 6)) {
       case 0:
         return string();
       case 1:
@@ -43,6 +43,12 @@ class Schemas {
         return R"({"anyOf":[)" + draw(depth - 1) + "," + draw(depth - 1) + "]}";
       case 7:
         return array(depth);
+      case 8:
+        return R"({"oneOf":[{"type":"object","properties":{"is":{"const":1},"v":)" +
+               draw(depth - 1) +
+               R"(},"required":["is"]},{"type":"object","properties":{"is":{"const":2}},)"
+               R"("required":["is"]},{"type":"null"},)" +
+               array(depth) + "]}";
       default:
         return object(depth);
     }
@@ -192,6 +198,10 @@ inline bool valid(const Json& schema, const Json& value) {
   if (const Json* branches = schema.find("anyOf")) {
     return std::ranges::any_of(*branches->as_array(),
                                [&](const Json& branch) { return valid(branch, value); });
+  }
+  if (const Json* branches = schema.find("oneOf")) {
+    return std::ranges::count_if(*branches->as_array(),
+                                 [&](const Json& branch) { return valid(branch, value); }) == 1;
   }
   const auto equal = [&](const Json& one) { return json_text(one) == json_text(value); };
   if (const Json* one = schema.find("const")) return equal(*one);

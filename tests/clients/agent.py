@@ -72,6 +72,14 @@ class Task:
         print("%s: ran two commands and answered" % self.name)
 
 
+def from_npm(name, package, program, shell):
+    """The task, and the path of the program, of an agent that is a package of npm."""
+    args = harness.arguments()
+    folder = harness.npm(args, name, [package])
+    isolated()
+    return Task(args, name, shell), str(folder / "node_modules" / ".bin" / program)
+
+
 def isolated():
     """Goes on in a network namespace with loopback alone."""
     if os.environ.get("FATHOM_TEST_ISOLATED") == "1":

@@ -98,8 +98,7 @@ def refusals(anthropic, client):
 
 
 def main():
-    args = harness.arguments()
-    harness.inside(args, "python", ["openai==3.57.0", "anthropic==2.14.0"])
+    args = harness.beside_libraries()
     import anthropic
 
     def client_of(port):

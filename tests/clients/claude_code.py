@@ -1,18 +1,14 @@
 """Claude Code against the scripted server: Messages."""
 
 import agent
-import harness
 
 PACKAGE = "@anthropic-ai/claude-code@2.1.332"
 
 
 def main():
-    args = harness.arguments()
-    folder = harness.npm(args, "claude", [PACKAGE])
-    agent.isolated()
-    task = agent.Task(args, "claude_code",
-                      lambda command: ("Bash", {"command": command, "description": "Look"}))
-    program = str(folder / "node_modules" / ".bin" / "claude")
+    task, program = agent.from_npm(
+        "claude_code", PACKAGE, "claude",
+        lambda command: ("Bash", {"command": command, "description": "Look"}))
 
     def environment(url):
         return {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_AUTH_TOKEN": "none",

@@ -1,7 +1,6 @@
 """Codex CLI against the scripted server: Responses."""
 
 import agent
-import harness
 
 PACKAGE = "@openai/codex@0.171.0"
 CONFIG = """model = "scripted"
@@ -17,11 +16,8 @@ wire_api = "responses"
 
 
 def main():
-    args = harness.arguments()
-    folder = harness.npm(args, "codex", [PACKAGE])
-    agent.isolated()
-    task = agent.Task(args, "codex", lambda command: ("exec_command", {"cmd": command}))
-    program = str(folder / "node_modules" / ".bin" / "codex")
+    task, program = agent.from_npm("codex", PACKAGE, "codex",
+                                   lambda command: ("exec_command", {"cmd": command}))
 
     def environment(url):
         task.write(".codex/config.toml", CONFIG % url)

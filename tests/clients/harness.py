@@ -17,6 +17,7 @@ import sys
 SKIPPED = 77
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 MODEL = SOURCE / "models" / "fathom-34m"
+PYTHON_LIBRARIES = ["openai==3.57.0", "anthropic==2.14.0"]
 
 
 def skip(reason):
@@ -71,11 +72,14 @@ def pip(args, name, packages):
     return python
 
 
-def inside(args, name, packages):
-    """Goes on inside the environment: runs this script again where it is not there yet."""
-    python = pip(args, name, packages)
+def beside_libraries():
+    """The arguments, where the Python libraries can be imported: inside their environment, in which
+    this script is run again where it is not there yet."""
+    args = arguments()
+    python = pip(args, "python", PYTHON_LIBRARIES)
     if pathlib.Path(sys.prefix) != python.parents[1]:
         os.execv(python, [str(python)] + sys.argv)
+    return args
 
 
 def npm(args, name, packages):

@@ -138,8 +138,7 @@ def refusals(openai, client):
 
 
 def main():
-    args = harness.arguments()
-    harness.inside(args, "python", ["openai==3.57.0", "anthropic==2.14.0"])
+    args = harness.beside_libraries()
     import openai
     rules = talk.rules() + [{"when": "Once", "answer": "upon a time"}]
 

@@ -3,7 +3,6 @@
 import json
 
 import agent
-import harness
 
 PACKAGE = "opencode-ai@1.18.33"
 
@@ -20,12 +19,9 @@ def config(url):
 
 
 def main():
-    args = harness.arguments()
-    folder = harness.npm(args, "opencode", [PACKAGE])
-    agent.isolated()
-    task = agent.Task(args, "opencode",
-                      lambda command: ("bash", {"command": command, "description": "Look"}))
-    program = str(folder / "node_modules" / ".bin" / "opencode")
+    task, program = agent.from_npm(
+        "opencode", PACKAGE, "opencode",
+        lambda command: ("bash", {"command": command, "description": "Look"}))
 
     def environment(url):
         task.write(".config/opencode/opencode.json", config(url))

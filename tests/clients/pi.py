@@ -3,7 +3,6 @@
 import json
 
 import agent
-import harness
 
 PACKAGE = "@mariozechner/pi-coding-agent@0.73.1"
 
@@ -17,11 +16,8 @@ def models(url):
 
 
 def main():
-    args = harness.arguments()
-    folder = harness.npm(args, "pi", [PACKAGE])
-    agent.isolated()
-    task = agent.Task(args, "pi", lambda command: ("bash", {"command": command}))
-    program = str(folder / "node_modules" / ".bin" / "pi")
+    task, program = agent.from_npm("pi", PACKAGE, "pi",
+                                   lambda command: ("bash", {"command": command}))
 
     def environment(url):
         task.write(".pi/agent/models.json", models(url))

@@ -22,12 +22,11 @@ KvSpec smallest_spec() {
 
 ScriptedExecutor::ScriptedExecutor(const Script& script, const Tokenizer& tokenizer, int32_t end_id,
                                    const ScriptedOptions& options)
-    : script_(script),
+    : PooledExecutor(smallest_spec(), options.n_blocks, options.n_sequences),
+      script_(script),
       tokenizer_(tokenizer),
       end_id_(end_id),
-      options_(options),
-      blocks_(*KvPool::make(smallest_spec(), options.n_blocks, memory_)),
-      windows_(*WindowPool::make(smallest_spec(), options.n_sequences, memory_)) {}
+      options_(options) {}
 
 ExecutorLimits ScriptedExecutor::limits() const {
   return {.context = options_.context,
@@ -35,17 +34,6 @@ ExecutorLimits ScriptedExecutor::limits() const {
           .max_rows = options_.max_rows,
           .feed_rows = 1,
           .vocab_size = tokenizer_.vocab_size()};
-}
-
-Result<Sequence> ScriptedExecutor::open() {
-  Sequence sequence;
-  FATHOM_RETURN_IF_ERROR(take_slot(sequence));
-  return sequence;
-}
-
-void ScriptedExecutor::close(Sequence& sequence) {
-  release_slot(sequence);
-  sequence = {};
 }
 
 void ScriptedExecutor::release_slot(Sequence& sequence) {
@@ -60,11 +48,8 @@ Result<void> ScriptedExecutor::take_slot(Sequence& sequence) {
 
 bool ScriptedExecutor::restore(Sequence& sequence, std::span<const int32_t> prefix,
                                std::span<const BlockId> blocks, RestoreGrade) {
-  sequence.tokens.assign(prefix.begin(), prefix.end());
-  sequence.blocks.assign(blocks.begin(), blocks.end());
-  sequence.length = static_cast<int64_t>(prefix.size());
-  sequence.entries_end = sequence.length;
-  sequence.decoder_length = sequence.length;
+  give_prefix(sequence, prefix, blocks);
+  sequence.length = sequence.decoder_length = sequence.entries_end;
   return true;
 }
 
@@ -75,9 +60,7 @@ bool ScriptedExecutor::can_branch(const Sequence& sequence) const {
 void ScriptedExecutor::branch(Sequence& sequence, std::span<const int32_t> prefix,
                               std::span<const BlockId> blocks, std::span<const std::byte> state) {
   unpack_state(*this, sequence, state);
-  sequence.tokens.assign(prefix.begin(), prefix.end());
-  sequence.blocks.assign(blocks.begin(), blocks.end());
-  sequence.entries_end = static_cast<int64_t>(prefix.size());
+  give_prefix(sequence, prefix, blocks);
 }
 
 Result<void> ScriptedExecutor::append(Sequence& sequence, std::span<const int32_t> tokens,

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "engine/executor.h"
+#include "pooled_executor.h"
 #include "script.h"
 #include "text/tokenizer.h"
 
@@ -29,7 +30,7 @@ struct ScriptedWatch {
   std::function<void(int64_t stream, int64_t k)> drawn;  // its letter k was drawn
 };
 
-class ScriptedExecutor final : public Executor {
+class ScriptedExecutor final : public PooledExecutor<HostMemory> {
  public:
   // Script and tokenizer outlive the executor. `end_id` follows each answer.
   ScriptedExecutor(const Script& script, const Tokenizer& tokenizer, int32_t end_id,
@@ -38,12 +39,7 @@ class ScriptedExecutor final : public Executor {
   void watch(ScriptedWatch watch) { watch_ = std::move(watch); }
 
   ExecutorLimits limits() const override;
-  KvPool& blocks() override { return blocks_; }
-  WindowPool& windows() override { return windows_; }
-  DeviceMemory& memory() override { return memory_; }
 
-  Result<Sequence> open() override;
-  void close(Sequence& sequence) override;
   void release_slot(Sequence& sequence) override;
   Result<void> take_slot(Sequence& sequence) override;
   bool restore(Sequence& sequence, std::span<const int32_t> prefix, std::span<const BlockId> blocks,
@@ -72,9 +68,6 @@ class ScriptedExecutor final : public Executor {
   const int32_t end_id_;
   const ScriptedOptions options_;
   ScriptedWatch watch_;
-  HostMemory memory_;
-  KvPool blocks_;
-  WindowPool windows_;
   std::map<WindowId, Answer> answers_;  // of whoever holds the slot, once looked up
   double last_step_s_ = 0;
 };

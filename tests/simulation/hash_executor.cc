@@ -79,10 +79,9 @@ Result<void> FailingMemory::sync() {
 }
 
 HashExecutor::HashExecutor(const HashOptions& options)
-    : options_(options),
-      memory_(options.copy_failure_rate, options.seed + 1),
-      blocks_(*KvPool::make(spec_of(options), options.n_blocks, memory_)),
-      windows_(*WindowPool::make(spec_of(options), options.n_sequences, memory_)),
+    : PooledExecutor(spec_of(options), options.n_blocks, options.n_sequences,
+                     options.copy_failure_rate, options.seed + 1),
+      options_(options),
       random_(options.seed) {}
 
 ExecutorLimits HashExecutor::limits() const {
@@ -159,17 +158,6 @@ void HashExecutor::garbage(const Sequence& sequence) {
   remainder(sequence) = random_();
 }
 
-Result<Sequence> HashExecutor::open() {
-  Sequence sequence;
-  FATHOM_RETURN_IF_ERROR(take_slot(sequence));
-  return sequence;
-}
-
-void HashExecutor::close(Sequence& sequence) {
-  release_slot(sequence);
-  sequence = {};
-}
-
 void HashExecutor::release_slot(Sequence& sequence) {
   garbage(sequence);
   windows_.release(sequence.slot);
@@ -186,11 +174,8 @@ Result<void> HashExecutor::take_slot(Sequence& sequence) {
 
 bool HashExecutor::restore(Sequence& sequence, std::span<const int32_t> prefix,
                            std::span<const BlockId> blocks, RestoreGrade grade) {
-  const auto end = static_cast<int64_t>(prefix.size());
-  const int64_t start = std::max<int64_t>(0, end - replay_rows(grade));
-  sequence.tokens.assign(prefix.begin(), prefix.end());
-  sequence.blocks.assign(blocks.begin(), blocks.end());
-  sequence.entries_end = end;
+  give_prefix(sequence, prefix, blocks);
+  const int64_t start = std::max<int64_t>(0, sequence.entries_end - replay_rows(grade));
   sequence.length = sequence.decoder_length = start;
   sequence.encoder_low = sequence.decoder_low = sequence.tail_low = start;
   return grade == RestoreGrade::kExact || start == 0;
@@ -204,9 +189,7 @@ bool HashExecutor::can_branch(const Sequence& sequence) const {
 void HashExecutor::branch(Sequence& sequence, std::span<const int32_t> prefix,
                           std::span<const BlockId> blocks, std::span<const std::byte> state) {
   unpack_state(*this, sequence, state);
-  sequence.tokens.assign(prefix.begin(), prefix.end());
-  sequence.blocks.assign(blocks.begin(), blocks.end());
-  sequence.entries_end = static_cast<int64_t>(prefix.size());
+  give_prefix(sequence, prefix, blocks);
   FATHOM_CHECK(sequence.length <= sequence.entries_end);
   if (!options_.deploy) return;
   sequence.decoder_length = std::max<int64_t>(0, sequence.length - options_.window);

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "engine/executor.h"
+#include "pooled_executor.h"
 
 namespace fathom {
 
@@ -55,17 +56,12 @@ class FailingMemory final : public DeviceMemory {
   int64_t n_failed_ = 0;
 };
 
-class HashExecutor final : public Executor {
+class HashExecutor final : public PooledExecutor<FailingMemory> {
  public:
   explicit HashExecutor(const HashOptions& options);
 
   ExecutorLimits limits() const override;
-  KvPool& blocks() override { return blocks_; }
-  WindowPool& windows() override { return windows_; }
-  DeviceMemory& memory() override { return memory_; }
 
-  Result<Sequence> open() override;
-  void close(Sequence& sequence) override;
   void release_slot(Sequence& sequence) override;
   Result<void> take_slot(Sequence& sequence) override;
   bool restore(Sequence& sequence, std::span<const int32_t> prefix, std::span<const BlockId> blocks,
@@ -98,9 +94,6 @@ class HashExecutor final : public Executor {
   void garbage(const Sequence& sequence);
 
   HashOptions options_;
-  FailingMemory memory_;
-  KvPool blocks_;
-  WindowPool windows_;
   std::mt19937_64 random_;
   std::vector<uint64_t> entries_;  // of the item being computed: hash of the first n entries, by n
   int64_t n_injected_ = 0;

@@ -101,20 +101,25 @@ struct Fp8EvenOddRow {
 };
 #endif
 
-#if HWY_TARGET == HWY_AVX3
-// A table of 16 floats fills a vector, and codes choose from it: each 32-bit lane takes the four
-// bytes with its code and shifts that to the bottom.
-struct Fp4Row {
-  static constexpr Order kOrder = Order::kNatural;
+// A row of FP4 codes, two a byte, with a scale for each block.
+struct Fp4Codes {
   static constexpr bool kScalesOnX = false;
   static constexpr int kBlocksALine = 4;
   const uint8_t* codes;
   const uint8_t* scales;
 
-  Fp4Row(const Weight& w, int64_t o)
+  Fp4Codes(const Weight& w, int64_t o)
       : codes(w.data.row<const uint8_t>(o)), scales(w.scale.row<const uint8_t>(o)) {}
 
   const void* at(int64_t b) const { return codes + 16 * b; }
+};
+
+#if HWY_TARGET == HWY_AVX3
+// A table of 16 floats fills a vector, and codes choose from it: each 32-bit lane takes the four
+// bytes with its code and shifts that to the bottom.
+struct Fp4Row : Fp4Codes {
+  using Fp4Codes::Fp4Codes;
+  static constexpr Order kOrder = Order::kNatural;
 
   HWY_INLINE void block(int64_t b, V* HWY_RESTRICT out) const {
     const hn::RebindToUnsigned<F> d32;
@@ -139,17 +144,9 @@ struct Fp4Row {
   }
 };
 #else
-struct Fp4Row {
+struct Fp4Row : Fp4Codes {
+  using Fp4Codes::Fp4Codes;
   static constexpr Order kOrder = Order::kNatural;
-  static constexpr bool kScalesOnX = false;
-  static constexpr int kBlocksALine = 4;
-  const uint8_t* codes;
-  const uint8_t* scales;
-
-  Fp4Row(const Weight& w, int64_t o)
-      : codes(w.data.row<const uint8_t>(o)), scales(w.scale.row<const uint8_t>(o)) {}
-
-  const void* at(int64_t b) const { return codes + 16 * b; }
 
   HWY_INLINE void block(int64_t b, V* HWY_RESTRICT out) const {
     const hn::FixedTag<uint8_t, 16> d8;
@@ -179,17 +176,9 @@ struct Fp4Row {
 
 // The same for few rows: even codes in the lower and odd ones in the upper 128 bits, so that codes
 // are widened by shifts alone.
-struct Fp4FoursRow {
+struct Fp4FoursRow : Fp4Codes {
+  using Fp4Codes::Fp4Codes;
   static constexpr Order kOrder = Order::kFours;
-  static constexpr bool kScalesOnX = false;
-  static constexpr int kBlocksALine = 4;
-  const uint8_t* codes;
-  const uint8_t* scales;
-
-  Fp4FoursRow(const Weight& w, int64_t o)
-      : codes(w.data.row<const uint8_t>(o)), scales(w.scale.row<const uint8_t>(o)) {}
-
-  const void* at(int64_t b) const { return codes + 16 * b; }
 
   HWY_INLINE void block(int64_t b, V* HWY_RESTRICT out) const {
     const hn::FixedTag<uint8_t, 32> d8;
