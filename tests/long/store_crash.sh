@@ -1,7 +1,7 @@
 #!/bin/sh
 # Crash trials of the disk store (tests/store): writers that are killed at random instants, 10,000
-# of them if not given, 2,000 a piece. Adds one line to bench/results/store-crash.md. Status 1 at the
-# first piece that fails.
+# of them if not given, 2,000 a piece. Adds one line to bench/results/store-crash.md. Status 1 at
+# the first piece that fails.
 #   store_crash.sh [TRIALS [SEED [FOLDER]]]    FOLDER: where the stores are made, a temporary one
 set -eu
 trials=${1:-10000}

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <liburing.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -179,12 +180,15 @@ std::string complaint(const IoRequest& request, int64_t result, const std::strin
 
 }  // namespace
 
-PageMemory::PageMemory(int64_t bytes) : size_(static_cast<size_t>(bytes)) {
+PageMemory::PageMemory(int64_t bytes) {
   FATHOM_CHECK(bytes > 0 && bytes % kPageBytes == 0);
-  data_.reset(static_cast<std::byte*>(std::aligned_alloc(kPageBytes, size_)));
-  FATHOM_CHECK(data_ != nullptr);
-  std::memset(data_.get(), 0, size_);
+  const auto size = static_cast<size_t>(bytes);
+  void* data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  FATHOM_CHECK(data != MAP_FAILED);
+  data_ = {static_cast<std::byte*>(data), Unmap{size}};
 }
+
+void PageMemory::Unmap::operator()(std::byte* data) const { ::munmap(data, size); }
 
 std::unique_ptr<Disk> system_disk(const std::string& folder, DiskRoad road) {
   const bool uring = road == DiskRoad::kBest && UringQueue::make(1) != nullptr;

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,22 +19,23 @@ namespace fathom {
 
 inline constexpr int64_t kPageBytes = 4096;
 
-// Memory that a Disk can transfer: begins at a multiple of kPageBytes; zero at first.
+// Memory that a Disk can transfer: begins at a multiple of kPageBytes; zero at first, and taken
+// from the system where it is touched.
 class PageMemory {
  public:
   explicit PageMemory(int64_t bytes);
 
-  std::span<std::byte> bytes() { return {data_.get(), size_}; }
+  std::span<std::byte> bytes() { return {data_.get(), data_.get_deleter().size}; }
   std::span<std::byte> at(int64_t begin, int64_t size) {
     return bytes().subspan(static_cast<size_t>(begin), static_cast<size_t>(size));
   }
 
  private:
-  struct Free {
-    void operator()(std::byte* data) const { std::free(data); }
+  struct Unmap {
+    size_t size;
+    void operator()(std::byte* data) const;
   };
-  std::unique_ptr<std::byte, Free> data_;
-  size_t size_ = 0;
+  std::unique_ptr<std::byte, Unmap> data_;
 };
 
 enum class IoKind : uint8_t { kRead, kWrite, kSync };

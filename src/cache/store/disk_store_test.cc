@@ -3,6 +3,7 @@
 #include "cache/store/disk_store.h"
 
 #include <filesystem>
+#include <random>
 
 #include "cache/store/store_testing.h"
 
@@ -156,6 +157,25 @@ TEST_F(DiskStoreTest, EvictsWhatIsCheapToComputeFirst) {
   EXPECT_GT(store->counters().evicted_size, 200);
 }
 
+TEST_F(DiskStoreTest, CopiesWhatIsUsedOutOfASegmentThatGoesWithinItsBudget) {
+  StoreOptions small = options();
+  small.max_bytes = 24 * small.segment_bytes;
+  const auto store = open(small);
+  // One block in sixty is used.
+  for (int64_t depth = 0; depth < 4; ++depth) {
+    put_chain(*store, 1000, depth, depth + 1);
+    put_chain(*store, static_cast<uint64_t>(depth), 0, 59);
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(hits(*store, 1000, 4), 4);
+  for (uint64_t chain = 100; chain < 112; ++chain) put_chain(*store, chain, 0, 60);
+  EXPECT_EQ(hits(*store, 1000, 4), 4);
+  EXPECT_LT(hits(*store, 0, 59), 59);
+  const TierCounters counters = store->counters();
+  const int64_t n_segments = counters.kept / 15 + 30;
+  EXPECT_GT(counters.written_bytes, (counters.kept + counters.kept / 15) * kPageBytes);
+  EXPECT_LE(counters.written_bytes, (counters.kept * 17 / 16 + n_segments) * kPageBytes);
+}
+
 TEST_F(DiskStoreTest, BoundsTheAge) {
   StoreOptions old = options();
   old.max_age_us = 1'000'000;
@@ -261,6 +281,62 @@ TEST_F(DiskStoreTest, RefusesOptionsThatCannotBe) {
             "store: wanted a bound of at least 4 segments, found 196608");
   EXPECT_EQ(complaint([](StoreOptions& bad) { bad.max_age_us = 0; }),
             "store: wanted an age above 0, found 0");
+}
+
+// Puts, reads in flight, forgetting, eviction and copies of what is used, all at once; a read
+// brings the bytes of its key or leaves the buffer.
+TEST_F(DiskStoreTest, ReadsRightBytesWhileSegmentsComeAndGo) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  StoreOptions small = options();
+  small.max_bytes = 10 * small.segment_bytes;
+  const auto store = open(small);
+  struct Asked {
+    BlockKey key;
+    std::vector<std::byte> into;
+  };
+  std::map<TierTicket, Asked> asked;
+  std::map<TierStatus, int64_t> statuses;
+  const std::vector<std::byte> untouched(kBlockBytes, std::byte{0x5a});
+  const auto settle = [&](int64_t timeout_us) {
+    for (const TierCompletion& ended : store->poll(timeout_us)) {
+      const Asked& read = asked.at(ended.ticket);
+      const bool ok = ended.status == TierStatus::kOk;
+      EXPECT_EQ(read.into, ok ? payload_of_key(read.key, kBlockBytes) : untouched);
+      ++statuses[ended.status];
+      asked.erase(ended.ticket);
+    }
+  };
+  int64_t n_puts = 0;
+  for (int64_t i = 0; i < 6000; ++i) {
+    // Few chains are asked for often, so that their blocks outlive their segments.
+    const bool popular = random() % 2 == 0;
+    const uint64_t chain = popular ? 1 + random() % 2 : 100 + static_cast<uint64_t>(i) / 600;
+    const auto depth = static_cast<int64_t>(random() % (popular ? 40 : 200));
+    const uint64_t what = random() % 100;
+    if (what < 50) {
+      n_puts += put(*store, chain_block(chain, depth)) ? 1 : 0;
+    } else if (what < 98) {
+      Asked read = {chain_key(chain, depth), untouched};
+      const auto ticket = store->get(read.key, read.into);
+      ASSERT_TRUE(ticket.has_value());
+      asked.emplace(*ticket, std::move(read));
+    } else {
+      store->forget(chain_key(chain, depth));
+    }
+    settle(random() % 20 == 0 ? 500 : 0);
+  }
+  while (!asked.empty()) settle(1'000'000);
+  EXPECT_EQ(statuses[TierStatus::kBad], 0);
+  EXPECT_GT(statuses[TierStatus::kOk], 200);
+  EXPECT_GT(statuses[TierStatus::kMissing], 200);
+  store->flush();
+  const TierCounters counters = store->counters();
+  EXPECT_GT(counters.evicted_size, 50);
+  EXPECT_EQ(counters.kept + counters.found_again + counters.dropped_failed, n_puts);
+  EXPECT_EQ(counters.n_blocks * kBlockBytes, counters.payload_bytes);
+  EXPECT_EQ(counters.hits + counters.misses, counters.gets);
 }
 
 }  // namespace

@@ -43,12 +43,9 @@ bool SegmentWriter::shrink() {
 void SegmentWriter::expire() {
   const int64_t now_us = state_.now_us();
   const int64_t oldest_us = now_us - state_.options.max_age_us;
-  if (active_ != 0) {
-    std::unique_lock lock(state_.mutex);
-    const int64_t filling_since_us = state_.catalog.segments().at(active_).oldest_us;
-    lock.unlock();
-    if (filling_since_us < now_us - state_.options.max_age_us / kCloseShare) close_segment();
-  }
+  // Copies are older than their segment, so it is not its records' age that counts here.
+  const bool fills_slowly = opened_us_ < now_us - state_.options.max_age_us / kCloseShare;
+  if (active_ != 0 && end_ > kPageBytes && fills_slowly) close_segment();
   while (!is_broken()) {
     std::unique_lock lock(state_.mutex);
     const std::optional<uint32_t> segment = state_.catalog.older_than(oldest_us);

@@ -11,7 +11,8 @@ namespace fathom {
 namespace {
 
 // Enough for a disk to be busy while one buffer is verified and copied.
-constexpr size_t kReadsUnderWay = 32;
+constexpr size_t kRunsUnderWay = 32;
+constexpr int64_t kRunBytes = int64_t{1} << 20;
 constexpr size_t kOpenSegments = 64;
 constexpr int kTries = 3;
 
@@ -19,26 +20,22 @@ constexpr int kTries = 3;
 
 SegmentReader::SegmentReader(StoreState& state)
     : state_(state),
-      queue_(state.disk.queue(static_cast<int>(kReadsUnderWay))),
-      memory_(static_cast<int64_t>(kReadsUnderWay) * state.slot_bytes),
-      reads_(kReadsUnderWay) {
-  for (size_t i = 0; i < kReadsUnderWay; ++i) free_.push_back(i);
-}
-
-std::span<std::byte> SegmentReader::buffer_of(size_t buffer) {
-  return memory_.at(static_cast<int64_t>(buffer) * state_.slot_bytes, reads_[buffer].bytes);
+      queue_(state.disk.queue(static_cast<int>(kRunsUnderWay))),
+      buffer_bytes_(std::max(kRunBytes, state.slot_bytes)),
+      memory_(static_cast<int64_t>(kRunsUnderWay) * buffer_bytes_),
+      runs_(kRunsUnderWay) {
+  for (size_t i = 0; i < kRunsUnderWay; ++i) free_.push_back(i);
 }
 
 void SegmentReader::run() {
   while (take()) {
     while (!todo_.empty() && !free_.empty()) {
-      const Read read = todo_.front();
-      todo_.pop_front();
       const size_t buffer = free_.back();
       free_.pop_back();
-      start(buffer, read);
+      runs_[buffer] = next_run();
+      start(buffer);
     }
-    if (free_.size() < kReadsUnderWay) finish(queue_->wait());
+    if (free_.size() < kRunsUnderWay) finish(queue_->wait());
   }
 }
 
@@ -47,7 +44,7 @@ bool SegmentReader::take() {
   std::vector<uint32_t> removed;
   {
     std::unique_lock lock(state_.mutex);
-    const bool idle = todo_.empty() && free_.size() == kReadsUnderWay;
+    const bool idle = todo_.empty() && free_.size() == kRunsUnderWay;
     if (idle) {
       state_.to_reader.wait(lock, [this] {
         return state_.stopping || !state_.gets.empty() || !state_.removed_segments.empty();
@@ -55,16 +52,16 @@ bool SegmentReader::take() {
     }
     // Nobody waits any more for what has not begun; what has begun still writes into its buffer.
     if (state_.stopping) todo_.clear();
-    if (state_.stopping && free_.size() == kReadsUnderWay) return false;
+    if (state_.stopping && free_.size() == kRunsUnderWay) return false;
     if (!state_.stopping) gets.swap(state_.gets);
     removed.swap(state_.removed_segments);
   }
   close_removed(removed);
-  if (!gets.empty()) look_up(std::move(gets));
+  if (!gets.empty()) look_up(gets);
   return true;
 }
 
-void SegmentReader::look_up(std::deque<StoreState::Get> gets) {
+void SegmentReader::look_up(const std::deque<StoreState::Get>& gets) {
   std::vector<Read> found;
   {
     const std::lock_guard lock(state_.mutex);
@@ -73,7 +70,7 @@ void SegmentReader::look_up(std::deque<StoreState::Get> gets) {
       const CatalogEntry* entry = state_.catalog.find(get.key);
       const bool there = entry != nullptr && entry->created_us >= oldest_us &&
                          entry->payload_bytes == get.into.size();
-      if (there) found.push_back({get, entry->place, record_bytes(entry->payload_bytes), 0});
+      if (there) found.push_back({get, entry->place, record_bytes(entry->payload_bytes), false});
       if (!there) state_.end_get(get.ticket, TierStatus::kMissing);
     }
   }
@@ -91,7 +88,7 @@ void SegmentReader::close_removed(const std::vector<uint32_t>& segments) {
   }
 }
 
-SegmentReader::OpenSegment* SegmentReader::open(uint32_t segment) {
+bool SegmentReader::open(uint32_t segment) {
   auto at = segments_.find(segment);
   if (at == segments_.end()) {
     if (segments_.size() >= kOpenSegments) {
@@ -101,12 +98,12 @@ SegmentReader::OpenSegment* SegmentReader::open(uint32_t segment) {
       if (idle->second.n_reads == 0) segments_.erase(idle);
     }
     auto file = state_.disk.open(state_.path_of(segment), false);
-    if (!file) return nullptr;
+    if (!file) return false;
     at = segments_.emplace(segment, OpenSegment{std::move(*file), 0, 0, false}).first;
   }
   ++at->second.n_reads;
   at->second.last_use = ++n_uses_;
-  return &at->second;
+  return true;
 }
 
 void SegmentReader::release(uint32_t segment) {
@@ -115,74 +112,106 @@ void SegmentReader::release(uint32_t segment) {
   if (--at->second.n_reads == 0 && at->second.removed) segments_.erase(at);
 }
 
-void SegmentReader::start(size_t buffer, const Read& read) {
-  reads_[buffer] = read;
-  if (open(read.place.segment) == nullptr) {
+SegmentReader::Run SegmentReader::next_run() {
+  Run run;
+  while (!todo_.empty()) {
+    const Read& next = todo_.front();
+    if (!run.reads.empty()) {
+      const Read& last = run.reads.back();
+      const RecordPlace behind = {last.place.segment,
+                                  static_cast<uint32_t>(last.place.page + last.bytes / kPageBytes)};
+      const bool joins = next.place == behind && !last.alone && !next.alone &&
+                         run.bytes + next.bytes <= buffer_bytes_;
+      if (!joins) break;
+    }
+    run.bytes += next.bytes;
+    run.reads.push_back(next);
+    todo_.pop_front();
+  }
+  return run;
+}
+
+void SegmentReader::start(size_t buffer) {
+  const Run& run = runs_[buffer];
+  if (!open(run.segment())) {
     free_.push_back(buffer);
-    lose(read);
+    end(run.reads, std::vector<bool>(run.reads.size(), false));
     return;
   }
   submit(buffer);
 }
 
 void SegmentReader::submit(size_t buffer) {
-  const Read& read = reads_[buffer];
-  const int fd = segments_.at(read.place.segment).file.get();
-  queue_->submit({IoKind::kRead, fd, read.place.page * kPageBytes, buffer_of(buffer), buffer});
+  const Run& run = runs_[buffer];
+  const int fd = segments_.at(run.segment()).file.get();
+  const auto into = memory_.at(static_cast<int64_t>(buffer) * buffer_bytes_, run.bytes);
+  queue_->submit({IoKind::kRead, fd, run.reads.front().place.page * kPageBytes, into, buffer});
 }
 
 void SegmentReader::finish(const IoCompletion& completion) {
   const auto buffer = static_cast<size_t>(completion.tag);
-  Read& read = reads_[buffer];
-  const bool whole = completion.result == read.bytes;
+  Run& run = runs_[buffer];
+  const bool whole = completion.result == run.bytes;
   const bool again =
       completion.result >= 0 || completion.result == -EINTR || completion.result == -EAGAIN;
-  if (!whole && again && ++read.n_tries < kTries) {
+  if (!whole && again && ++run.n_tries < kTries) {
     submit(buffer);
     return;
   }
-  release(read.place.segment);
-  const std::span<const std::byte> record = buffer_of(buffer);
-  const auto head = whole ? open_record(record, state_.options.identity)
-                          : Result<RecordHead>(io_error("record: cannot be read"));
+  release(run.segment());
+  free_.push_back(buffer);
+  if (!whole && run.reads.size() > 1) {
+    for (Read& read : run.reads) {
+      read.alone = true;
+      todo_.push_back(read);
+    }
+    return;
+  }
+  std::vector<bool> delivered;
+  int64_t at = static_cast<int64_t>(buffer) * buffer_bytes_;
+  for (const Read& read : run.reads) {
+    delivered.push_back(whole && deliver(read, memory_.at(at, read.bytes)));
+    at += read.bytes;
+  }
+  end(run.reads, delivered);
+}
+
+// Nothing of an unsound record leaves.
+bool SegmentReader::deliver(const Read& read, std::span<const std::byte> record) const {
+  const auto head = open_record(record, state_.options.identity);
   const bool sound = head && head->block.key == read.get.key && head->place == read.place &&
                      static_cast<size_t>(head->payload_bytes) == read.get.into.size();
   if (sound) std::ranges::copy(payload_of(*head, record), read.get.into.begin());
-  free_.push_back(buffer);
-  if (sound) {
-    end(read, TierStatus::kOk);
-  } else {
-    lose(read);
-  }
+  return sound;
 }
 
-// The record cannot be had where it was: it was copied or removed meanwhile, which is nobody's
-// fault, or it is bad and is not to be looked at again.
-void SegmentReader::lose(const Read& read) {
-  TierStatus status = TierStatus::kMissing;
+void SegmentReader::end(const std::vector<Read>& reads, const std::vector<bool>& delivered) {
   {
     const std::lock_guard lock(state_.mutex);
-    const CatalogEntry* entry = state_.catalog.find(read.get.key);
-    if (entry != nullptr && entry->place == read.place) {
-      status = TierStatus::kBad;
-      state_.catalog.remove(read.get.key);
-      state_.dead_rows.push_back(read.place);
-      state_.to_writer.notify_one();
-    } else if (entry != nullptr) {
-      todo_.push_back({read.get, entry->place, record_bytes(entry->payload_bytes), 0});
-      return;
+    for (size_t i = 0; i < reads.size(); ++i) {
+      const StoreState::Get& get = reads[i].get;
+      const CatalogEntry* entry = state_.catalog.find(get.key);
+      if (delivered[i]) {
+        state_.catalog.use(get.key);
+        state_.end_get(get.ticket, TierStatus::kOk);
+      } else if (entry != nullptr && entry->place != reads[i].place) {
+        // It was copied meanwhile, and its old place is gone.
+        todo_.push_back({get, entry->place, record_bytes(entry->payload_bytes), false});
+      } else {
+        state_.end_get(get.ticket, lose(reads[i]));
+      }
     }
   }
-  end(read, status);
+  state_.to_engine.notify_all();
 }
 
-void SegmentReader::end(const Read& read, TierStatus status) {
-  {
-    const std::lock_guard lock(state_.mutex);
-    state_.end_get(read.get.ticket, status);
-    if (status == TierStatus::kOk) state_.catalog.use(read.get.key);
-  }
-  state_.to_engine.notify_all();
+// With the mutex held. A record that was removed meanwhile is nobody's fault; another one is bad,
+// and is not to be looked at again.
+TierStatus SegmentReader::lose(const Read& read) {
+  if (!state_.catalog.remove(read.get.key)) return TierStatus::kMissing;
+  state_.dead_rows.push_back(read.place);
+  state_.to_writer.notify_one();
+  return TierStatus::kBad;
 }
 
 }  // namespace fathom

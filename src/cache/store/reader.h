@@ -23,8 +23,15 @@ class SegmentReader {
   struct Read {
     StoreState::Get get;
     RecordPlace place;
-    int64_t bytes = 0;  // of the record
+    int64_t bytes = 0;   // of the record
+    bool alone = false;  // not together with its neighbours, of which one may be what fails
+  };
+  // Records that are read at once, behind one another in a segment.
+  struct Run {
+    std::vector<Read> reads;
+    int64_t bytes = 0;
     int n_tries = 0;
+    uint32_t segment() const { return reads.front().place.segment; }
   };
   struct OpenSegment {
     FileDescriptor file;
@@ -34,21 +41,23 @@ class SegmentReader {
   };
 
   bool take();  // false: the end
-  void look_up(std::deque<StoreState::Get> gets);
+  void look_up(const std::deque<StoreState::Get>& gets);
   void close_removed(const std::vector<uint32_t>& segments);
-  void start(size_t buffer, const Read& read);
+  Run next_run();
+  void start(size_t buffer);
   void submit(size_t buffer);
   void finish(const IoCompletion& completion);
-  OpenSegment* open(uint32_t segment);
+  bool open(uint32_t segment);
   void release(uint32_t segment);
-  void lose(const Read& read);
-  void end(const Read& read, TierStatus status);
-  std::span<std::byte> buffer_of(size_t buffer);
+  bool deliver(const Read& read, std::span<const std::byte> record) const;
+  void end(const std::vector<Read>& reads, const std::vector<bool>& delivered);
+  TierStatus lose(const Read& read);
 
   StoreState& state_;
   std::unique_ptr<IoQueue> queue_;
+  const int64_t buffer_bytes_;
   PageMemory memory_;
-  std::vector<Read> reads_;  // one a buffer
+  std::vector<Run> runs_;  // one a buffer
   std::vector<size_t> free_;
   std::deque<Read> todo_;  // in the order of the disk
   std::map<uint32_t, OpenSegment> segments_;

@@ -58,7 +58,7 @@ class Recovery {
 
   Result<void> find_segments();
   Result<StoreIndex> open_index();
-  void take_rows(std::vector<IndexRow> rows);
+  void take_rows(const std::vector<IndexRow>& rows);
   bool is_there(const IndexRow& row) const;
   Result<void> scan(uint32_t number);
   Result<void> read(const FileDescriptor& file, int64_t at, int64_t bytes, const std::string& path);
@@ -117,7 +117,7 @@ Result<StoreIndex> Recovery::open_index() {
   if (index) {
     auto rows = index->rows();
     if (rows) {
-      take_rows(std::move(*rows));
+      take_rows(*rows);
       report_.index_rebuilt = !was_there && !files_.empty();
       return index;
     }
@@ -154,7 +154,7 @@ void Recovery::add(const IndexRow& row) {
   state_.catalog.add(head.block.key, entry);
 }
 
-void Recovery::take_rows(std::vector<IndexRow> rows) {
+void Recovery::take_rows(const std::vector<IndexRow>& rows) {
   for (const IndexRow& row : rows) {
     const RecordPlace& place = row.head.place;
     if (!is_there(row)) {

@@ -25,7 +25,8 @@ SegmentWriter::SegmentWriter(StoreState& state, Recovered recovered)
       copies_(kCopiesAtOnce * state.slot_bytes),
       next_segment_(recovered.next_segment),
       active_(recovered.active),
-      end_(recovered.active_end) {
+      end_(recovered.active_end),
+      opened_us_(state.now_us()) {
   state_.index_bytes = index_.file_bytes();
   if (active_ == 0) return;
   auto file = state_.disk.open(state_.path_of(active_), false);
@@ -224,6 +225,7 @@ Result<void> SegmentWriter::open_segment() {
   FATHOM_ASSIGN_OR_RETURN(file_, state_.disk.open(path, true));
   active_ = number;
   end_ = kPageBytes;
+  opened_us_ = state_.now_us();
   {
     const std::lock_guard lock(state_.mutex);
     state_.catalog.add_segment(number, kPageBytes);

@@ -73,6 +73,7 @@ class SegmentWriter {
   uint32_t active_ = 0;  // 0: none
   FileDescriptor file_;
   int64_t end_ = 0;                // of what is durable or being written in the active segment
+  int64_t opened_us_ = 0;          // when the active segment was begun, or gone on with
   std::vector<uint32_t> removed_;  // segments whose rows are still in the index
   int64_t copy_budget_ = 0;
   int64_t paused_until_us_ = 0;
