@@ -185,6 +185,8 @@ PageMemory::PageMemory(int64_t bytes) {
   const auto size = static_cast<size_t>(bytes);
   void* data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   FATHOM_CHECK(data != MAP_FAILED);
+  // A disk takes few pieces of memory at once, and huge pages are few. Only advice.
+  ::madvise(data, size, MADV_HUGEPAGE);
   data_ = {static_cast<std::byte*>(data), Unmap{size}};
 }
 
