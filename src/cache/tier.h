@@ -91,7 +91,8 @@ class Tier {
   // Reads that ended, in any order, each once; waits up to timeout_us for the first.
   virtual std::vector<TierCompletion> poll(int64_t timeout_us = 0) = 0;
 
-  // From now on it is not found. A read of it that is under way may still bring it.
+  // From now on it is not found. A read of it that is under way may still bring it, and its bytes
+  // may stay where they are: this is no erasure.
   virtual void forget(const BlockKey& key) = 0;
 
   // Waits until everything that was put is safe, or dropped. For a drain and for tests.

@@ -192,6 +192,15 @@ TEST_F(StoreFaultsTest, AReadErrorIsBadAndOnlyThere) {
   EXPECT_EQ(store->count(chain_keys(1, kN)), 2);
 }
 
+TEST_F(StoreFaultsTest, WithoutADescriptorToSpareBlocksAreMissedAndKept) {
+  const auto store = open(faulty_options());
+  put_chain(*store, 1, 0, kN);
+  faulty_->refuses_open = [](const std::string&) { return true; };
+  EXPECT_EQ(get(*store, chain_key(1, 0)), TierStatus::kMissing);
+  faulty_->refuses_open = nullptr;
+  EXPECT_EQ(hits(*store, 1, kN), kN);
+}
+
 TEST_F(StoreFaultsTest, ShortAndInterruptedTransfersAreDoneAgain) {
   const auto store = open(faulty_options());
   std::map<std::pair<int, int64_t>, int> seen;

@@ -88,7 +88,7 @@ void SegmentReader::close_removed(const std::vector<uint32_t>& segments) {
   }
 }
 
-bool SegmentReader::open(uint32_t segment) {
+Result<void> SegmentReader::open(uint32_t segment) {
   auto at = segments_.find(segment);
   if (at == segments_.end()) {
     if (segments_.size() >= kOpenSegments) {
@@ -98,12 +98,12 @@ bool SegmentReader::open(uint32_t segment) {
       if (idle->second.n_reads == 0) segments_.erase(idle);
     }
     auto file = state_.disk.open(state_.path_of(segment), false);
-    if (!file) return false;
+    if (!file) return file.error();
     at = segments_.emplace(segment, OpenSegment{std::move(*file), 0, 0, false}).first;
   }
   ++at->second.n_reads;
   at->second.last_use = ++n_uses_;
-  return true;
+  return {};
 }
 
 void SegmentReader::release(uint32_t segment) {
@@ -133,12 +133,22 @@ SegmentReader::Run SegmentReader::next_run() {
 
 void SegmentReader::start(size_t buffer) {
   const Run& run = runs_[buffer];
-  if (!open(run.segment())) {
-    free_.push_back(buffer);
+  const Result<void> opened = open(run.segment());
+  if (opened) {
+    submit(buffer);
+    return;
+  }
+  free_.push_back(buffer);
+  if (opened.error().code == ErrorCode::kNotFound) {
     end(run.reads, std::vector<bool>(run.reads.size(), false));
     return;
   }
-  submit(buffer);
+  // A process without a descriptor to spare says nothing about the records.
+  {
+    const std::lock_guard lock(state_.mutex);
+    for (const Read& read : run.reads) state_.end_get(read.get.ticket, TierStatus::kMissing);
+  }
+  state_.to_engine.notify_all();
 }
 
 void SegmentReader::submit(size_t buffer) {

@@ -47,7 +47,7 @@ class SegmentReader {
   void start(size_t buffer);
   void submit(size_t buffer);
   void finish(const IoCompletion& completion);
-  bool open(uint32_t segment);
+  Result<void> open(uint32_t segment);
   void release(uint32_t segment);
   bool deliver(const Read& read, std::span<const std::byte> record) const;
   void end(const std::vector<Read>& reads, const std::vector<bool>& delivered);

@@ -109,8 +109,7 @@ Result<void> Recovery::find_segments() {
 
 Result<StoreIndex> Recovery::open_index() {
   const std::string path = state_.options.folder + "/index.mdb";
-  const int64_t n_rows =
-      state_.options.max_bytes / record_bytes(std::max<int64_t>(1, identity().block_bytes));
+  const int64_t n_rows = state_.options.max_bytes / kPageBytes;
   const int64_t max_bytes = (kIndexBytesMin + n_rows * kIndexBytesOfRow) / kPageBytes * kPageBytes;
   const bool was_there = fs::exists(path);
   auto index = StoreIndex::open(path, max_bytes);

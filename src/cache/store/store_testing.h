@@ -34,11 +34,13 @@ class FaultyDisk : public Disk {
   };
   std::function<Verdict(const IoRequest& request)> judge;
   std::function<bool(const std::string& path)> refuses_remove;
+  std::function<bool(const std::string& path)> refuses_open;
 
   std::unique_ptr<IoQueue> queue(int depth) override {
     return std::make_unique<Queue>(*this, disk_.queue(depth));
   }
   Result<FileDescriptor> open(const std::string& path, bool create) override {
+    if (refuses_open && refuses_open(path)) return io_error(path + ": cannot open");
     return disk_.open(path, create);
   }
   Result<int64_t> size(const std::string& path) override { return disk_.size(path); }
