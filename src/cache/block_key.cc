@@ -75,6 +75,12 @@ BlockKey root_key(const KeyRoot& root) {
   return hash.finish();
 }
 
+uint64_t tenant_tag(const BlockKey& root) {
+  uint64_t tag = 0;
+  for (size_t i = 0; i < 8; ++i) tag |= static_cast<uint64_t>(root.digest[i]) << (8 * i);
+  return tag;
+}
+
 BlockKey next_key(const BlockKey& parent, StateGrade grade, std::span<const int32_t> ids,
                   int64_t first_position, std::span<const ImageSpan> images) {
   FATHOM_CHECK(ids.size() == static_cast<size_t>(kBlockTokens));

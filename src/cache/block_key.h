@@ -54,6 +54,9 @@ struct ImageSpan {
 
 BlockKey root_key(const KeyRoot& root);
 
+// The same for all blocks of a tenant under one root: the digest's first 8 bytes, little endian.
+uint64_t tenant_tag(const BlockKey& root);
+
 // The key of the kBlockTokens `ids` at positions [first_position, ...); of `images` (absolute
 // positions, any order of those of other blocks) those that overlap the block count.
 // `grade` is kBounded for the first block of a bounded branch alone.
@@ -88,6 +91,11 @@ class KeyChain {
 
   // Forgets branch and keys.
   void reset() { *this = KeyChain(root_); }
+
+  // Of block i.
+  StateGrade grade(int64_t i) const {
+    return is_branched_below(i + 1) ? StateGrade::kBounded : StateGrade::kExact;
+  }
 
   std::span<const BlockKey> keys() const { return keys_; }
   int64_t n_blocks() const { return static_cast<int64_t>(keys_.size()); }

@@ -51,14 +51,16 @@ Result<void> PrefixCache::grow(BlockLease& lease, int64_t n_blocks) {
   return {};
 }
 
-void PrefixCache::publish(BlockLease& lease, std::span<const BlockKey> keys) {
+int64_t PrefixCache::publish(BlockLease& lease, std::span<const BlockKey> keys) {
   FATHOM_CHECK(keys.size() <= lease.blocks.size());
+  int64_t n_added = 0;
   while (lease.shared.size() < keys.size()) {
     const size_t at = lease.shared.size();
     const auto found = by_key_.find(keys[at]);
     if (found == by_key_.end()) {
       lease.shared.push_back(add(keys[at], lease.blocks[at], lease));
       ++counters_.published;
+      ++n_added;
       continue;
     }
     const NodeId id = found->second;
@@ -71,6 +73,15 @@ void PrefixCache::publish(BlockLease& lease, std::span<const BlockKey> keys) {
     ++counters_.merged;
     ++epoch_;
   }
+  return n_added;
+}
+
+void PrefixCache::cut(BlockLease& lease, int64_t n_blocks) {
+  FATHOM_CHECK(lease.n_shared() <= n_blocks && n_blocks <= lease.n_blocks());
+  for (int64_t i = n_blocks; i < lease.n_blocks(); ++i) {
+    pool_.release(lease.blocks[static_cast<size_t>(i)]);
+  }
+  lease.blocks.resize(static_cast<size_t>(n_blocks));
 }
 
 Result<BlockLease> PrefixCache::fork(const BlockLease& lease, int64_t n_tokens) {

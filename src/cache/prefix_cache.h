@@ -74,7 +74,11 @@ class PrefixCache {
   // written again; they stay pinned by the lease. Where a key is cached already, the lease takes
   // that block, which holds the same bytes, and gives its own back: `blocks` may change.
   // `keys` are of all first blocks, those that the lease shares included.
-  void publish(BlockLease& lease, std::span<const BlockKey> keys);
+  // How many it did not have: the last ones of `keys`.
+  int64_t publish(BlockLease& lease, std::span<const BlockKey> keys);
+
+  // Gives the own blocks behind the first n_blocks back.
+  void cut(BlockLease& lease, int64_t n_blocks);
 
   // A lease of the same first n_tokens: full blocks, which must be shared, are pinned once more, a
   // partial one is copied, because both sides will write it. kExhausted where no block can be had.

@@ -71,6 +71,33 @@ TEST(PrefixCache, MatchesAtAnyBlock) {
   }
 }
 
+TEST(PrefixCache, PublishingTellsWhatWasNew) {
+  Fixture f(8);
+  BlockLease first = f.cache.match(path("abc"));
+  ASSERT_TRUE(f.cache.grow(first, 3));
+  BlockLease second = f.cache.match(path("abcd"));
+  ASSERT_TRUE(f.cache.grow(second, 4));
+  EXPECT_EQ(f.cache.publish(first, path("abc")), 3);
+  EXPECT_EQ(f.cache.publish(second, path("abcd")), 1);
+  EXPECT_EQ(f.cache.publish(second, path("abcd")), 0);
+  f.cache.release(first);
+  f.cache.release(second);
+}
+
+TEST(PrefixCache, ALeaseIsCutToOwnBlocksOfItsFirstOnes) {
+  Fixture f(8);
+  BlockLease lease = f.fill(path("ab"));
+  ASSERT_TRUE(f.cache.grow(lease, 7));
+  f.cache.cut(lease, 4);
+  EXPECT_EQ(lease.n_blocks(), 4);
+  EXPECT_EQ(f.cache.available(), 4);
+  f.cache.cut(lease, 2);
+  const BlockLease* const leases[] = {&lease};
+  f.cache.check(leases);
+  f.cache.release(lease);
+  EXPECT_EQ(f.cache.available(), 8);
+}
+
 TEST(PrefixCache, APinnedPathIsNeverEvicted) {
   Fixture f(4);
   BlockLease pinned = f.fill(path("abc"));

@@ -15,6 +15,12 @@ SchedulerLimits completed(SchedulerLimits limits, const ExecutorLimits& executor
   return limits;
 }
 
+std::vector<Tier*> tiers_of(const EngineOptions& options) {
+  std::vector<Tier*> tiers;
+  for (const EngineTier& one : options.tiers) tiers.push_back(one.tier);
+  return tiers;
+}
+
 Error wanted(const std::string& what, const std::string& want, int64_t found) {
   return invalid("request: " + what + ": wanted " + want + ", found " + std::to_string(found));
 }
@@ -57,6 +63,7 @@ Engine::Engine(Executor& executor, const EngineOptions& options)
       mailbox_(options.mailbox),
       cache_(executor.blocks(), executor.memory(), options.block_cost),
       sessions_(options.sessions),
+      tiers_(tiers_of(options), executor.blocks().block_bytes(), options.restore_reads_max),
       grammars_(options.tokens, options.grammars_kept) {}
 
 Engine::~Engine() {
@@ -133,6 +140,7 @@ bool Engine::tick(int64_t clock_us, int64_t wait_us) {
   sessions_.expire(now_us);
   take_in(now_us, live_.empty() ? wait_us : 0);
   end_late(now_us);
+  poll_tiers(now_us, wait_us);
   admit(now_us);
   step(now_us);
   mailbox_.tell(status());  // ahead of the outputs that it counts
@@ -268,6 +276,7 @@ void Engine::emit(int64_t now_us) {
 void Engine::check() const {
   std::vector<const BlockLease*> leases;
   int64_t n_running = 0;
+  int64_t n_restoring = 0;
   int64_t needed = 0;
   for (const auto& [id, task] : tasks_) {
     leases.push_back(&task->lease);
@@ -276,11 +285,16 @@ void Engine::check() const {
       continue;
     }
     n_running += task->phase == TaskPhase::kRunning ? 1 : 0;
+    n_restoring += task->restore ? 1 : 0;
+    FATHOM_CHECK(task->restore.has_value() == (task->phase == TaskPhase::kRestoring));
+    FATHOM_CHECK(!task->restore || task->restore->deadline_us > now_us_);
     needed += needed_blocks(*task);
   }
   cache_.check(leases);
   sessions_.check();
   FATHOM_CHECK(needed <= cache_.available());
+  FATHOM_CHECK(n_restoring == tiers_.n_restores());
+  FATHOM_CHECK(n_restoring == static_cast<int64_t>(restoring_.size()));
   FATHOM_CHECK(n_running == limits_.n_sequences - executor_.windows().n_free());
 }
 

@@ -4,7 +4,8 @@
 // Mailbox alone may be used by others. Time is an argument. Source: docs/design.md section 4,
 // docs/design/engine.md.
 //
-//   tick: take the inbox, end what is late, admit and pre-empt, plan a step, run it, settle, emit.
+//   tick: take the inbox, end what is late, take what tiers brought, admit and pre-empt, plan a
+//   step, run it, settle, emit.
 //
 // An answer of an exact request equals, bit for bit, the one that it gets alone.
 
@@ -19,14 +20,22 @@
 
 namespace fathom {
 
+struct EngineTier {
+  std::string name;      // in metrics
+  Tier* tier = nullptr;  // outlives the engine
+};
+
 struct EngineOptions {
   MailboxLimits mailbox;
   SchedulerLimits scheduler;  // max_rows and end_rows are the executor's
   KeyRoot key_root;           // without the tenant's salt
   BlockCost block_cost;
-  SessionLimits sessions;             // of state that outlives its request
-  const TokenTrie* tokens = nullptr;  // for requests with a grammar; outlives the engine
-  size_t grammars_kept = 16;          // that no live request has
+  SessionLimits sessions;               // of state that outlives its request
+  std::vector<EngineTier> tiers;        // behind the pool, the fastest first
+  int64_t restore_us_max = 30'000'000;  // that a request waits for them before it computes
+  int64_t restore_reads_max = 64;       // blocks, each of which takes host memory
+  const TokenTrie* tokens = nullptr;    // for requests with a grammar; outlives the engine
+  size_t grammars_kept = 16;            // that no live request has
   int64_t max_unsent = 64;  // tokens of a choice that the outbox had no room for, before it waits
   // Time in microseconds, to measure steps by; null: steps are bounded by rows alone.
   std::function<int64_t()> clock_us;
@@ -100,12 +109,25 @@ class Engine {
   void view_heads(SchedulerState& state);
   PrefixCache::Hit peek(EngineTask& task);
   void find_prefix(EngineTask& task);
+  bool follow_branch(EngineTask& task, int64_t n_exact, bool in_tiers);
+  void match_prefix(EngineTask& task);
   void start(EngineTask& task, int64_t now_us);
+  void run(EngineTask& task, int64_t now_us);
   void count_start(EngineTask& task, int64_t n_hit);
   void resume(EngineTask& task, int64_t now_us);
   void park(EngineTask& task);
   void drop(EngineTask& task);
   void release(EngineTask& task);
+
+  // engine_restore.cc
+  TierBlock tier_block(const EngineTask& task, int64_t index) const;
+  void offer(const EngineTask& task, int64_t n_added);
+  void put_offered();
+  bool begin_restore(EngineTask& task, int64_t now_us);
+  void poll_tiers(int64_t now_us, int64_t wait_us);
+  void take_blocks(int64_t wait_us);
+  void end_restore(EngineTask& task, int64_t now_us);
+  void give_up_restore(EngineTask& task);
 
   // engine_session.cc
   int64_t prompt_point(const EngineTask& task) const;
@@ -139,6 +161,9 @@ class Engine {
   Mailbox mailbox_;
   PrefixCache cache_;
   SessionCache sessions_;
+  PrefixTiers tiers_;
+  std::map<RestoreId, TaskId> restoring_;
+  std::vector<std::pair<TierBlock, std::vector<std::byte>>> offered_;  // by the step that ends
   GrammarStore grammars_;
   std::map<RequestId, std::unique_ptr<LiveRequest>> live_;
   Tasks tasks_;

@@ -37,6 +37,7 @@ SchedulerState Engine::view(int64_t now_us) {
     if (task->phase == TaskPhase::kWaiting) continue;
     state.n_free_blocks -= needed_blocks(*task);
     if (task->phase == TaskPhase::kRunning) state.n_free_slots -= task->n_forks;
+    if (task->phase == TaskPhase::kRestoring) state.n_free_slots -= 1 + task->n_forks;
   }
   FATHOM_CHECK(state.n_free_blocks >= 0 && state.n_free_slots >= 0);
   view_heads(state);
@@ -102,19 +103,35 @@ void Engine::find_prefix(EngineTask& task) {
   const Request& request = task.live->request;
   const std::span<const int32_t> prompt(request.prompt);
   const int64_t n_blocks = (task.live->prompt_tokens() - 1) / kBlockTokens;
-  const auto first = [&](int64_t n) { return prompt.first(static_cast<size_t>(n * kBlockTokens)); };
   task.keys.reset();
   if (request.prompt_logprobs) return;
-  task.keys.extend(first(n_blocks), request.images);
+  task.keys.extend(prompt.first(static_cast<size_t>(n_blocks * kBlockTokens)), request.images);
   if (request.restore == RestoreGrade::kExact) return;
-  const int64_t n_exact = cache_.peek(task.keys.keys()).n_blocks;
-  if (n_exact == n_blocks) return;
+  follow_branch(task, cache_.peek(task.keys.keys()).n_blocks, false);
+}
+
+// Where bounded state branches off the exact path behind n_exact blocks, the keys become those of
+// the branch, as many as they were. Whether they did.
+bool Engine::follow_branch(EngineTask& task, int64_t n_exact, bool in_tiers) {
+  const int64_t n_blocks = task.keys.n_blocks();
+  if (n_exact == n_blocks) return false;
+  const Request& request = task.live->request;
+  const std::span<const int32_t> prompt(request.prompt);
+  const auto first = [&](int64_t n) { return prompt.first(static_cast<size_t>(n * kBlockTokens)); };
   KeyChain branch = task.keys;
   branch.branch(n_exact);
   branch.extend(first(n_exact + 1), request.images);
-  if (!cache_.contains(branch.keys().back())) return;
+  const BlockKey& key = branch.keys().back();
+  if (!(in_tiers ? tiers_.count({&key, 1}) == 1 : cache_.contains(key))) return false;
   branch.extend(first(n_blocks), request.images);
   task.keys = std::move(branch);
+  return true;
+}
+
+void Engine::match_prefix(EngineTask& task) {
+  find_prefix(task);
+  task.lease = cache_.match(task.keys.keys());
+  task.lease.owner = static_cast<uint64_t>(task.live->request.tenant);
 }
 
 void Engine::start(EngineTask& task, int64_t now_us) {
@@ -123,12 +140,16 @@ void Engine::start(EngineTask& task, int64_t now_us) {
     const Result<void> begun = task.form.begin(task.live->grammar->matcher, request.stop_ids);
     if (!begun) return finish(task, EndReason::kError, begun.error().message);
   }
-  find_prefix(task);
+  match_prefix(task);
+  if (!begin_restore(task, now_us)) run(task, now_us);
+}
+
+// From the blocks of its lease, all of which are cached.
+void Engine::run(EngineTask& task, int64_t now_us) {
+  const Request& request = task.live->request;
   Result<Sequence> opened = executor_.open();
   if (!opened) return finish(task, EndReason::kError, opened.error().message);
   task.sequence = std::move(*opened);
-  task.lease = cache_.match(task.keys.keys());
-  task.lease.owner = static_cast<uint64_t>(request.tenant);
   task.phase = TaskPhase::kRunning;
   task.since_us = now_us;
   task.last_step = counters_.n_steps;
@@ -199,6 +220,7 @@ void Engine::drop(EngineTask& task) {
 // Gives back slot and blocks; those that are full stay in the cache.
 void Engine::release(EngineTask& task) {
   if (task.phase == TaskPhase::kRunning) executor_.close(task.sequence);
+  if (task.restore) give_up_restore(task);
   task.sequence = {};
   task.windows = {};
   cache_.release(task.lease);

@@ -91,7 +91,8 @@ bool Engine::start_over_overtaken(const StepPlan& plan, int64_t now_us) {
       task.started = false;
     }
     release(task);
-    start(task, now_us);
+    match_prefix(task);
+    run(task, now_us);
   }
   return any;
 }

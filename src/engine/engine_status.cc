@@ -21,6 +21,8 @@ void Engine::count_into(EngineLoad& load, const EngineTask& task) const {
   load.parked_bytes += static_cast<int64_t>(task.windows.size());
   if (task.phase == TaskPhase::kParked) {
     ++load.n_parked;
+  } else if (task.phase == TaskPhase::kRestoring) {
+    ++load.n_restoring;
   } else if (task.phase == TaskPhase::kWaiting) {
     ++load.n_waiting;
     const int64_t wait_us = now_us_ - task.live->arrival_us;
@@ -35,6 +37,8 @@ void Engine::count_into(EngineLoad& load, const EngineTask& task) const {
 }
 
 EngineStatus Engine::status() const {
+  std::vector<TierReport> tiers;
+  for (const EngineTier& one : options_.tiers) tiers.push_back({one.name, one.tier->counters()});
   return {.counters = counters_,
           .load = load(),
           .prefix = cache_.counters(),
@@ -43,7 +47,9 @@ EngineStatus Engine::status() const {
           .block_bytes = executor_.blocks().block_bytes(),
           .n_slots = limits_.n_sequences,
           .slot_bytes = executor_.windows().slot_bytes(),
-          .session_bytes_max = sessions_.limits().max_bytes};
+          .session_bytes_max = sessions_.limits().max_bytes,
+          .tiers = std::move(tiers),
+          .restores = tiers_.counters()};
 }
 
 CacheReport Engine::carry_out(const CacheOrder& order) {

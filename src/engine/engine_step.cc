@@ -85,6 +85,7 @@ void Engine::step(int64_t now_us) {
   for (size_t i = 0; i < tasks.size(); ++i) {
     settle_rows(*tasks[i], items[i].n_rows, entries[i], replayed[i]);
   }
+  put_offered();
   for (size_t i = 0; i < tasks.size(); ++i) {
     const size_t n = items[i].draws.size();
     if (n > 0) settle_draws(*tasks[i], rest.first(n), now_us);
@@ -117,7 +118,8 @@ void Engine::settle_rows(EngineTask& task, int64_t n_rows, int64_t entries_befor
   tenant.served += static_cast<double>(n_rows) / tenant.weight;
   const auto n_entries = static_cast<size_t>(sequence.entries_end);
   task.keys.extend(std::span(sequence.tokens).first(n_entries), task.live->request.images);
-  cache_.publish(task.lease, task.keys.keys().first(n_entries / kBlockTokens));
+  const std::span<const BlockKey> full = task.keys.keys().first(n_entries / kBlockTokens);
+  offer(task, cache_.publish(task.lease, full));
   sequence.blocks = task.lease.blocks;
   if (sequence.length == prompt_point(task)) keep(task);
 }

@@ -56,6 +56,7 @@ const char* end_reason_name(EndReason reason);
 struct Usage {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;    // of the prompt, whose entries were there
+  int64_t restored_tokens = 0;  // of those, read from a tier for this request
   int64_t replayed_tokens = 0;  // rows computed again to rebuild windows
   int64_t computed_tokens = 0;  // rows that wrote entries
   int64_t answered_tokens = 0;

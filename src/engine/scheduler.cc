@@ -32,7 +32,7 @@ class Admission {
         n_slots_(state.n_free_slots),
         n_blocks_(state.n_free_blocks) {
     for (const TaskView& task : state.tasks) {
-      if (task.phase == TaskPhase::kRunning) {
+      if (task.phase == TaskPhase::kRunning || task.phase == TaskPhase::kRestoring) {
         held_[task.tenant] += task.n_slots;
       } else {
         candidates_.push_back(&task);

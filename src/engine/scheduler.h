@@ -16,9 +16,10 @@ namespace fathom {
 enum class TaskId : uint64_t {};
 
 enum class TaskPhase : uint8_t {
-  kWaiting,  // holds nothing
-  kParked,   // holds blocks; its windows are in host memory
-  kRunning,  // holds a slot and blocks
+  kWaiting,    // holds nothing
+  kParked,     // holds blocks; its windows are in host memory
+  kRestoring,  // holds blocks, which come from a tier, and has a slot set aside
+  kRunning,    // holds a slot and blocks
 };
 
 struct TaskView {
@@ -29,7 +30,7 @@ struct TaskView {
   TaskPhase phase = TaskPhase::kWaiting;
 
   // Waiting: what it takes if admitted, in the worst case until its end. Parked: slots alone.
-  // Running: the slots that it holds.
+  // Restoring and running: the slots that it holds.
   int64_t n_slots = 1;
   int64_t n_blocks = 0;
 

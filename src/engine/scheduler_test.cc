@@ -184,7 +184,7 @@ class RandomState {
     TaskView view = {.id = id(n), .tenant = static_cast<size_t>(below(3))};
     view.priority = static_cast<int>(below(3));
     view.arrival_us = below(1'000'000);
-    view.phase = static_cast<TaskPhase>(below(3));
+    view.phase = static_cast<TaskPhase>(below(4));
     view.n_slots = below(5) == 0 ? 2 : 1;
     if (view.phase == TaskPhase::kWaiting) view.n_blocks = below(12);
     view.since_us = below(1'000'000);
@@ -209,6 +209,7 @@ void check_admission(const SchedulerState& state, const AdmissionPlan& plan) {
     const auto task = std::ranges::find(state.tasks, admitted, &TaskView::id);
     ASSERT_NE(task, state.tasks.end());
     EXPECT_NE(task->phase, TaskPhase::kRunning);
+    EXPECT_NE(task->phase, TaskPhase::kRestoring);
     EXPECT_EQ(std::ranges::count(seen, admitted), 0);
     seen.push_back(admitted);
     n_slots += task->n_slots;
@@ -225,6 +226,7 @@ void check_admission(const SchedulerState& state, const AdmissionPlan& plan) {
     EXPECT_EQ(std::ranges::count(seen, *plan.drop), 0);
     const auto task = std::ranges::find(state.tasks, *plan.drop, &TaskView::id);
     EXPECT_NE(task->phase, TaskPhase::kWaiting);
+    EXPECT_NE(task->phase, TaskPhase::kRestoring);
   }
 }
 

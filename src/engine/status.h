@@ -6,8 +6,11 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "cache/prefix_cache.h"
+#include "cache/prefix_tiers.h"
 #include "engine/request.h"
 
 namespace fathom {
@@ -36,12 +39,20 @@ struct EngineCounters {
   int64_t n_session_hits = 0;
   int64_t n_exact_hits = 0;
   int64_t n_bounded_hits = 0;
+
+  // Of requests that waited for blocks from a tier.
+  int64_t n_restores = 0;
+  int64_t n_cut_restores = 0;   // got fewer than were promised: lost, bad or late
+  int64_t n_late_restores = 0;  // of those, the late ones
+  int64_t restored_tokens = 0;
+  int64_t restore_us = 0;  // that they waited, by the engine's time
 };
 
 // What is held at this moment; all zero once nothing is live, but for the last part.
 struct EngineLoad {
   int64_t n_waiting = 0;
   int64_t n_parked = 0;
+  int64_t n_restoring = 0;   // blocks come from a tier
   int64_t n_running = 0;     // the sum of the next three
   int64_t n_replaying = 0;   // windows are rebuilt where entries are there
   int64_t n_prefilling = 0;  // the rest of a prompt, or an answer that is fed again
@@ -57,6 +68,11 @@ struct EngineLoad {
   int64_t session_bytes = 0;
 };
 
+struct TierReport {
+  std::string name;
+  TierCounters counters;
+};
+
 // As of one tick. An output that was taken is counted in every status that is read after it.
 struct EngineStatus {
   EngineCounters counters;
@@ -68,6 +84,8 @@ struct EngineStatus {
   int64_t n_slots = 0;
   int64_t slot_bytes = 0;
   int64_t session_bytes_max = 0;
+  std::vector<TierReport> tiers;  // the fastest first
+  RestoreCounters restores;
 };
 
 // Asks what the caches hold, once they have dropped what nobody uses: nothing, all, or what one

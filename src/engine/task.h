@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cache/prefix_cache.h"
+#include "cache/prefix_tiers.h"
 #include "cache/session_cache.h"
 #include "engine/executor.h"
 #include "engine/grammar_store.h"
@@ -14,6 +15,14 @@
 #include "engine/scheduler.h"
 
 namespace fathom {
+
+// Blocks on their way from a tier into the own ones of a lease.
+struct TaskRestore {
+  RestoreId id = {};
+  int64_t n_asked = 0;
+  int64_t n_copied = 0;     // blocks at this index and behind may not have got into the pool
+  int64_t deadline_us = 0;  // what has not come is computed
+};
 
 struct LiveRequest {
   RequestId id = {};
@@ -28,8 +37,9 @@ struct LiveRequest {
   int64_t prompt_tokens() const { return static_cast<int64_t>(request.prompt.size()); }
 };
 
-// Invariants: waiting: no lease, no slot. Parked: a lease, `windows` full. Running: a lease and a
-// slot. The sequence's tokens are the prompt and the first n_fed tokens of the answer.
+// Invariants: waiting: no lease, no slot. Restoring: a lease whose own blocks are being filled, and
+// a slot that nobody else is given. Parked: a lease, `windows` full. Running: a lease and a slot.
+// The sequence's tokens are the prompt and the first n_fed tokens of the answer.
 struct EngineTask {
   EngineTask(TaskId task_id, LiveRequest& of, int64_t choice_number)
       : id(task_id), live(&of), choice(choice_number), keys(of.root) {}
@@ -56,6 +66,8 @@ struct EngineTask {
   std::vector<std::byte> windows;
   std::optional<SessionName> session;  // of the kept state that it started from
   bool exact = true;
+  std::optional<TaskRestore> restore;
+  bool asks_tiers = true;    // false once they did not bring in time what they promised
   bool started = false;      // was admitted before
   bool counted = false;      // in the counters of starts
   int64_t n_given_back = 0;  // positions with entries, to start over where they are cached

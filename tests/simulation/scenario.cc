@@ -4,7 +4,7 @@
 
 namespace fathom {
 
-Scenario::Scenario(uint64_t seed) : seed_(seed), random_(seed * 2 + 1) {
+Scenario::Scenario(uint64_t seed) : seed_(seed), random_(seed * 2 + 1), tier_random_(seed * 2 + 1) {
   hash_ = {.deploy = one_in(2), .window = 2 + below(6), .seed = seed_};
   hash_.n_sequences = 1 + below(5);
   hash_.n_blocks = 8 + below(20);
@@ -16,6 +16,24 @@ Scenario::Scenario(uint64_t seed) : seed_(seed), random_(seed * 2 + 1) {
   clock_jumps_ = one_in(4);
   if (!one_in(4)) sessions_ = {.max_bytes = 2000 + below(80'000), .ttl_us = 5000 + below(300'000)};
   for (int i = 0; i < 3; ++i) documents_.push_back(random_tokens(300));
+  if (seed % 2 == 1) tier_ = random_tier();
+}
+
+// A third of them without a fault.
+TierScenario Scenario::random_tier() {
+  const auto below = [&](uint64_t n) { return static_cast<int64_t>(tier_random_() % n); };
+  TierScenario tier = {.n_blocks = 5 + below(100),
+                       .restore_us_max = 1 + below(20'000),
+                       .restore_reads_max = 1 + below(12),
+                       .fast_blocks = below(2) * (1 + below(20))};
+  tier.faults = {.delay_us_max = below(4000), .max_reads = 1 + below(8), .seed = seed_};
+  if (below(3) == 0) return tier;
+  tier.fast_faults = {.lose_rate = 0.05, .bad_rate = 0.05, .seed = seed_ + 1};
+  tier.faults.drop_rate = static_cast<double>(below(3)) * 0.1;
+  tier.faults.lose_rate = static_cast<double>(below(3)) * 0.05;
+  tier.faults.bad_rate = static_cast<double>(below(3)) * 0.05;
+  tier.faults.late_rate = static_cast<double>(below(3)) * 0.02;
+  return tier;
 }
 
 HashOptions Scenario::hash() { return hash_; }

@@ -3,9 +3,11 @@
 // Scenario: what a seed decides of a simulated life before and while it is lived: pools, limits,
 // faults, and what clients ask for.
 
+#include <optional>
 #include <random>
 #include <vector>
 
+#include "cache/faulty_tier_testing.h"
 #include "engine/engine.h"
 #include "hash_executor.h"
 
@@ -24,6 +26,16 @@ struct Turn {
   std::vector<int32_t> answer;
 };
 
+// The tier of a life that has one.
+struct TierScenario {
+  int64_t n_blocks = 0;  // that it has room for
+  TierFaults faults;
+  int64_t restore_us_max = 0;
+  int64_t restore_reads_max = 1;
+  int64_t fast_blocks = 0;  // of a second one in front of it; 0: none
+  TierFaults fast_faults;
+};
+
 class Scenario {
  public:
   explicit Scenario(uint64_t seed);
@@ -33,6 +45,9 @@ class Scenario {
 
   HashOptions hash();
   EngineOptions engine();
+  const std::optional<TierScenario>& tier() const { return tier_; }
+  // Whether the process is killed now and started again with what its tiers have.
+  bool restarts() { return tier_ && tier_random_() % 80 == 0; }
   Request request();
   // The next one of a conversation, or another one from the same point.
   Request request_after(const Turn& turn);
@@ -49,12 +64,16 @@ class Scenario {
  private:
   std::vector<int32_t> random_tokens(int64_t n);
   void decide(Request& request);
+  TierScenario random_tier();
 
   uint64_t seed_;
   std::mt19937_64 random_;
   HashOptions hash_;
   bool odd_clients_ = false;
   bool clock_jumps_ = false;
+  // Apart, so that a life without a tier is what it was before there were any.
+  std::mt19937_64 tier_random_;
+  std::optional<TierScenario> tier_;
   SessionLimits sessions_;
   std::vector<std::vector<int32_t>> documents_;
 };

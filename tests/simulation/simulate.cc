@@ -30,6 +30,9 @@ int main(int argc, char** argv) {
               all.n_failed_copies, all.n_overtaken);
   std::printf("injected %ld lost %ld slow %ld vanished %ld longest wait %.2f trace %016lx\n",
               all.n_injected, all.n_lost, all.n_slow, all.n_vanished, all.longest_wait, all.trace);
+  std::printf("restarts %ld restores %ld cut %ld late %ld restored %ld bad %ld\n", all.n_restarts,
+              all.n_restores, all.n_cut_restores, all.n_late_restores, all.n_restored_tokens,
+              all.n_bad);
   std::printf("cpu %.2f s\n", static_cast<double>(std::clock()) / CLOCKS_PER_SEC);
   if (all.failure.empty()) return 0;
   std::printf("failed: %s\n", all.failure.c_str());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 
 #include "engine/engine.h"
 #include "hash_executor.h"
@@ -42,46 +43,94 @@ struct Life {
 class Simulation {
  public:
   explicit Simulation(uint64_t seed)
-      : seed_(seed),
-        scenario_(seed),
-        hash_(scenario_.hash()),
-        executor_(hash_),
-        options_(scenario_.engine()),
-        engine_(executor_, options_) {}
+      : seed_(seed), scenario_(seed), hash_(scenario_.hash()), options_(scenario_.engine()) {
+    executor_ = std::make_unique<HashExecutor>(hash_);
+    if (scenario_.tier()) add_tiers(*scenario_.tier());
+    engine_ = std::make_unique<Engine>(*executor_, options_);
+  }
 
   SimulationResult run() {
     int64_t n_left = 10 + scenario_.below(25);
-    while (result_.failure.empty() && (n_left > 0 || engine_.tick(now_us_) || busy())) {
+    while (result_.failure.empty() && (n_left > 0 || engine_->tick(now_us_) || busy())) {
       if (n_left > 0 && scenario_.one_in(3)) n_left -= submit() ? 1 : 0;
       if (scenario_.one_in(25)) cancel();
-      if (n_left > 0) engine_.tick(now_us_);
+      if (n_left > 0) engine_->tick(now_us_);
       if (!scenario_.one_in(3)) read();
       odd_clients();
-      engine_.check();
+      engine_->check();
       bounds();
       const int64_t step_us = scenario_.clock_step_us();
       now_us_ += step_us;
       steady_us_ += std::max<int64_t>(0, step_us);
+      if (tier_) tier_->set_time(steady_us_);
+      if (scenario_.restarts()) restart();
       if (++result_.n_ticks > kTicksMax) fail("no end", -1);
     }
+    count();
     if (result_.failure.empty()) finish();
-    result_.n_rows = engine_.counters().n_rows;
-    result_.n_injected = executor_.n_injected();
-    result_.n_failed_copies = executor_.n_failed_copies();
-    result_.n_parked = engine_.counters().n_parked;
-    result_.n_dropped = engine_.counters().n_dropped;
-    result_.n_overtaken = engine_.counters().n_overtaken;
-    result_.n_copied = engine_.cache().counters().copied;
-    const SessionCounters& sessions = engine_.sessions().counters();
-    result_.n_states_kept = sessions.kept;
-    result_.n_states_used = sessions.used;
-    result_.n_states_evicted = sessions.evicted;
-    result_.n_states_expired = sessions.expired;
-    result_.n_evicted = engine_.cache().counters().evicted;
+    if (tier_) result_.n_bad = tier_->counters().bad;
+    if (fast_) result_.n_bad += fast_->counters().bad;
     return result_;
   }
 
  private:
+  void add_tiers(const TierScenario& tiers) {
+    const int64_t bytes = executor_->blocks().block_bytes() + HostTier::overhead_bytes();
+    if (tiers.fast_blocks > 0) {
+      fast_ = std::make_unique<FaultyTier>(tiers.fast_blocks * bytes, tiers.fast_faults);
+      options_.tiers.push_back({"fast", fast_.get()});
+    }
+    tier_ = std::make_unique<FaultyTier>(tiers.n_blocks * bytes, tiers.faults);
+    options_.tiers.push_back({"faulty", tier_.get()});
+    options_.restore_us_max = tiers.restore_us_max;
+    options_.restore_reads_max = tiers.restore_reads_max;
+  }
+
+  // Of the engine that ends.
+  void count() {
+    const EngineCounters& counters = engine_->counters();
+    n_steps_before_ += counters.n_steps;
+    result_.n_rows += counters.n_rows;
+    result_.n_injected += executor_->n_injected();
+    result_.n_failed_copies += executor_->n_failed_copies();
+    result_.n_parked += counters.n_parked;
+    result_.n_dropped += counters.n_dropped;
+    result_.n_overtaken += counters.n_overtaken;
+    result_.n_restores += counters.n_restores;
+    result_.n_cut_restores += counters.n_cut_restores;
+    result_.n_late_restores += counters.n_late_restores;
+    result_.n_restored_tokens += counters.restored_tokens;
+    const SessionCounters& sessions = engine_->sessions().counters();
+    result_.n_states_kept += sessions.kept;
+    result_.n_states_used += sessions.used;
+    result_.n_states_evicted += sessions.evicted;
+    result_.n_states_expired += sessions.expired;
+    result_.n_copied += engine_->cache().counters().copied;
+    result_.n_evicted += engine_->cache().counters().evicted;
+  }
+
+  // Whoever is live is lost, and so is all but what the slow tier has.
+  void restart() {
+    count();
+    ++result_.n_restarts;
+    for (const auto& [id, client] : clients_) {
+      Life& life = lives_[client.life];
+      life.end_step = n_steps_before_;
+      life.end_us = steady_us_;
+    }
+    clients_.clear();
+    engine_.reset();
+    executor_ = std::make_unique<HashExecutor>(hash_);
+    if (fast_) {
+      fast_ =
+          std::make_unique<FaultyTier>(fast_->counters().max_bytes, scenario_.tier()->fast_faults);
+      options_.tiers[0].tier = fast_.get();
+    }
+    engine_ = std::make_unique<Engine>(*executor_, options_);
+  }
+
+  int64_t n_steps() const { return n_steps_before_ + engine_->counters().n_steps; }
+
   bool submit() {
     const bool goes_on = !turns_.empty() && scenario_.one_in(2);
     Client client = {
@@ -89,10 +138,10 @@ class Simulation {
         .kind = scenario_.client()};
     client.n_open = client.request.n_choices;
     client.answers.resize(static_cast<size_t>(client.request.n_choices));
-    const Result<RequestId> id = engine_.submit(client.request);
+    const Result<RequestId> id = engine_->submit(client.request);
     if (!id) {
       ++result_.n_refused;
-      const int64_t retry_us = engine_.retry_us(client.request.tenant);
+      const int64_t retry_us = engine_->retry_us(client.request.tenant);
       if (retry_us < kRetryUsMin || retry_us > kRetryUsMax) fail("a retry time out of range", -1);
       return id.error().code == ErrorCode::kInvalid;
     }
@@ -117,9 +166,14 @@ class Simulation {
             .answers = std::vector<std::vector<int32_t>>(static_cast<size_t>(request.n_choices)),
             .submit_us = steady_us_,
             .virtual_arrival_us = now_us_ - request.priority * options_.scheduler.aging_us,
-            .first_step = engine_.counters().n_steps,
-            .n_steps_alone = n_prompt / hash_.max_rows + 2 +
+            .first_step = n_steps(),
+            .n_steps_alone = n_prompt / hash_.max_rows + 2 + restore_steps() +
                              request.n_choices * std::min(request.max_tokens, hash_.context)};
+  }
+
+  // That others may take while it waits for a tier; a tick takes 1 ms on average.
+  int64_t restore_steps() const {
+    return options_.tiers.empty() ? 0 : options_.restore_us_max / 1000 + 1;
   }
 
   void cancel() {
@@ -131,7 +185,7 @@ class Simulation {
 
   void let_go(RequestId id, Client& client) {
     client.cancelled = true;
-    engine_.cancel(id);
+    engine_->cancel(id);
   }
 
   // What a server does about clients that do not read.
@@ -151,10 +205,11 @@ class Simulation {
     }
   }
 
-  bool busy() const { return engine_.mailbox().n_outputs() > 0; }
+  bool busy() const { return engine_->mailbox().n_outputs() > 0; }
 
   void read() {
-    for (const Output& output : engine_.take_outputs(static_cast<size_t>(1 + scenario_.below(6)))) {
+    for (const Output& output :
+         engine_->take_outputs(static_cast<size_t>(1 + scenario_.below(6)))) {
       take(output);
     }
   }
@@ -185,7 +240,7 @@ class Simulation {
 
   void end_life(const Client& client, EndReason reason) {
     Life& life = lives_[client.life];
-    life.end_step = engine_.counters().n_steps;
+    life.end_step = n_steps();
     life.end_us = steady_us_;
     life.measured = client.kind == ClientKind::kReader && !client.cancelled &&
                     (reason == EndReason::kLength || reason == EndReason::kStop);
@@ -263,21 +318,21 @@ class Simulation {
   }
 
   void bounds() {
-    const Mailbox& mailbox = engine_.mailbox();
+    const Mailbox& mailbox = engine_->mailbox();
     if (mailbox.n_live() > options_.mailbox.max_live) fail("too many live", -1);
     if (mailbox.n_outputs() > options_.mailbox.max_outputs) fail("too many outputs", -1);
-    if (engine_.load().session_bytes > options_.sessions.max_bytes) fail("too many states", -1);
+    if (engine_->load().session_bytes > options_.sessions.max_bytes) fail("too many states", -1);
   }
 
   void finish() {
-    const EngineLoad load = engine_.load();
+    const EngineLoad load = engine_->load();
     if (!clients_.empty()) fail("a request without an end", -1);
     if (load.n_waiting + load.n_parked + load.n_running + load.n_live != 0) fail("tasks left", -1);
     if (load.n_slots != 0) fail("slots leaked", -1);
     if (load.n_pinned_blocks != 0) fail("blocks leaked", -1);
-    if (engine_.mailbox().n_live() != 0) fail("live requests left", -1);
+    if (engine_->mailbox().n_live() != 0) fail("live requests left", -1);
     // A failure costs the one request that it hit, at most.
-    if (result_.n_lost > executor_.n_injected()) fail("more requests lost than failures", -1);
+    if (result_.n_lost > result_.n_injected) fail("more requests lost than failures", -1);
     waits();
   }
 
@@ -311,9 +366,12 @@ class Simulation {
   uint64_t seed_;
   Scenario scenario_;
   const HashOptions hash_;
-  HashExecutor executor_;
   EngineOptions options_;
-  Engine engine_;
+  std::unique_ptr<FaultyTier> fast_;
+  std::unique_ptr<FaultyTier> tier_;
+  std::unique_ptr<HashExecutor> executor_;
+  std::unique_ptr<Engine> engine_;
+  int64_t n_steps_before_ = 0;  // of the engines before this one
   std::map<RequestId, Client> clients_;
   std::vector<Life> lives_;
   std::vector<Turn> turns_;
@@ -352,6 +410,12 @@ void SimulationResult::add(const SimulationResult& other) {
   n_states_used += other.n_states_used;
   n_states_evicted += other.n_states_evicted;
   n_states_expired += other.n_states_expired;
+  n_restarts += other.n_restarts;
+  n_restores += other.n_restores;
+  n_cut_restores += other.n_cut_restores;
+  n_late_restores += other.n_late_restores;
+  n_restored_tokens += other.n_restored_tokens;
+  n_bad += other.n_bad;
 }
 
 SimulationResult simulate(uint64_t seed) { return Simulation(seed).run(); }

@@ -3,8 +3,9 @@
 // One random life of the engine, decided by a seed alone: clients of several tenants, shared
 // prefixes, conversations of several turns that part and pause, forks, cancellations, time limits,
 // priorities, slow readers and clients that vanish, failing steps and allocations, jumps of the
-// clock, pools too small for all, virtual time. What must hold is checked after every tick and at
-// the end.
+// clock, pools too small for all, virtual time. In every second life there are slow, faulty tiers
+// behind the pool, and the process is killed now and then and started again with what they have.
+// What must hold is checked after every tick and at the end.
 
 #include <cstdint>
 #include <string>
@@ -40,6 +41,12 @@ struct SimulationResult {
   int64_t n_states_used = 0;
   int64_t n_states_evicted = 0;
   int64_t n_states_expired = 0;
+  int64_t n_restarts = 0;  // of lives with tiers
+  int64_t n_restores = 0;
+  int64_t n_cut_restores = 0;
+  int64_t n_late_restores = 0;
+  int64_t n_restored_tokens = 0;
+  int64_t n_bad = 0;  // reads of tiers that failed their checks
 
   void add(const SimulationResult& other);
 };

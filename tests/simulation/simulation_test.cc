@@ -38,6 +38,12 @@ TEST(Simulation, EveryAnswerEqualsTheOneComputedAlone) {
   EXPECT_GT(all.n_states_used, 1000);
   EXPECT_GT(all.n_states_evicted, 1000);
   EXPECT_GT(all.n_states_expired, 500);
+  EXPECT_GT(all.n_restarts, 200);
+  EXPECT_GT(all.n_restores, 600);
+  EXPECT_GT(all.n_cut_restores, 80);
+  EXPECT_GT(all.n_late_restores, 30);
+  EXPECT_GT(all.n_restored_tokens, 50'000);
+  EXPECT_GT(all.n_bad, 20);
 }
 
 // The copy of a kept state failed for a task that started over between two steps.
