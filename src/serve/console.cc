@@ -46,11 +46,31 @@ json::object blocks_json(const EngineStatus& engine) {
 }
 
 json::object phases_json(const EngineLoad& load) {
-  return {{"waiting", load.n_waiting},
-          {"replaying", load.n_replaying},
-          {"prefilling", load.n_prefilling},
-          {"decoding", load.n_decoding},
-          {"parked", load.n_parked}};
+  return {{"waiting", load.n_waiting},     {"restoring", load.n_restoring},
+          {"replaying", load.n_replaying}, {"prefilling", load.n_prefilling},
+          {"decoding", load.n_decoding},   {"parked", load.n_parked}};
+}
+
+json::array tiers_json(const std::vector<TierReport>& tiers) {
+  json::array list;
+  for (const TierReport& tier : tiers) {
+    const TierCounters& n = tier.counters;
+    list.push_back(json::object{{"name", tier.name},
+                                {"blocks", n.n_blocks},
+                                {"bytes", n.held_bytes},
+                                {"bytes_max", n.max_bytes},
+                                {"payload_bytes", n.payload_bytes},
+                                {"hits", n.hits},
+                                {"missing", n.misses},
+                                {"bad", n.bad},
+                                {"kept", n.kept},
+                                {"dropped", n.dropped_full + n.dropped_failed},
+                                {"evicted_size", n.evicted_size},
+                                {"evicted_age", n.evicted_age},
+                                {"put_payload_bytes", n.put_payload_bytes},
+                                {"written_bytes", n.written_bytes}});
+  }
+  return list;
 }
 
 json::object steps_json(const EngineCounters& n) {
@@ -122,6 +142,13 @@ std::string console_state(const EngineStatus& engine, const ServerMetrics& metri
         {"exact", n.n_exact_hits},
         {"bounded", n.n_bounded_hits}}},
       {"tokens", tokens_json(n)},
+      {"tiers", tiers_json(engine.tiers)},
+      {"restores",
+       {{"count", n.n_restores},
+        {"cut", n.n_cut_restores},
+        {"late", n.n_late_restores},
+        {"tokens", n.restored_tokens},
+        {"wait_us", n.restore_us}}},
       {"steps", steps_json(n)},
       {"preempted", {{"parked", n.n_parked}, {"dropped", n.n_dropped}}},
       {"requests",

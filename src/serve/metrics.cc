@@ -73,6 +73,7 @@ void ServerMetrics::ended(const CallRecord& call, const std::string& reason, dou
 std::string ServerMetrics::text(const EngineStatus& engine, const std::string& model_name) const {
   PrometheusText out(PrometheusText::Labels{{"model_name", model_name}});
   write_engine(out, engine);
+  if (!engine.tiers.empty()) write_tiers(out, engine);
   write_server(out);
   return out.text();
 }
@@ -83,8 +84,9 @@ void ServerMetrics::write_engine(PrometheusText& out, const EngineStatus& engine
   const auto blocks = static_cast<double>(std::max<int64_t>(1, engine.n_blocks));
   out.gauge("vllm:num_requests_running", "Choices that hold a slot.",
             static_cast<double>(load.n_running));
-  out.gauge("vllm:num_requests_waiting", "Choices that wait for one, parked ones among them.",
-            static_cast<double>(load.n_waiting + load.n_parked));
+  out.gauge("vllm:num_requests_waiting",
+            "Choices that wait for one, or for blocks from a tier; parked ones among them.",
+            static_cast<double>(load.n_waiting + load.n_parked + load.n_restoring));
   out.gauge("vllm:kv_cache_usage_perc", "Pinned blocks over all, 0 to 1.",
             static_cast<double>(load.n_pinned_blocks) / blocks);
   out.counter("vllm:prompt_tokens_total", "Tokens of prompts that were started.", n.prompt_tokens);
@@ -121,6 +123,59 @@ void ServerMetrics::write_engine(PrometheusText& out, const EngineStatus& engine
   out.counter("fathom_steps_total", "Steps of the engine.", n.n_steps);
   out.counter("fathom_step_rows_total", "Rows of these steps.", n.n_rows);
   out.counter("fathom_failed_steps_total", "Steps that failed.", n.n_failed_steps);
+}
+
+// Blocks behind the pool. Nothing where there is no tier.
+void ServerMetrics::write_tiers(PrometheusText& out, const EngineStatus& engine) const {
+  const auto each = [&](const char* label, const auto& samples) {
+    for (const TierReport& tier : engine.tiers) {
+      for (const Named& named : samples(tier.counters)) {
+        out.sample(named.value, {{"tier", tier.name}, {label, named.label}});
+      }
+    }
+  };
+  using Samples = std::vector<Named>;
+  out.family("fathom_tier_blocks", "gauge", "Blocks that a tier has.");
+  for (const TierReport& t : engine.tiers) out.sample(t.counters.n_blocks, {{"tier", t.name}});
+  out.family("fathom_tier_bytes", "gauge", "Bytes that they take, their payload, and the bound.");
+  each("kind", [](const TierCounters& n) {
+    return Samples{{"held", n.held_bytes}, {"payload", n.payload_bytes}, {"max", n.max_bytes}};
+  });
+  out.family("fathom_tier_age_bytes", "gauge", "Bytes of payload by age, up to so many hours.");
+  each("hours", [](const TierCounters& n) {
+    const auto& of = n.bytes_by_age;
+    return Samples{{"1", of[0]}, {"6", of[1]}, {"24", of[2]}, {"72", of[3]}, {"+Inf", of[4]}};
+  });
+  out.family("fathom_tier_reads_total", "counter", "Blocks read, by how that went.");
+  each("result", [](const TierCounters& n) {
+    return Samples{{"hit", n.hits}, {"missing", n.misses}, {"bad", n.bad}};
+  });
+  out.family("fathom_tier_puts_total", "counter", "Blocks offered, by what became of them.");
+  each("result", [](const TierCounters& n) {
+    return Samples{{"kept", n.kept},
+                   {"known", n.found_again},
+                   {"full", n.dropped_full},
+                   {"failed", n.dropped_failed}};
+  });
+  out.family("fathom_tier_evicted_blocks_total", "counter", "Blocks that went, by reason.");
+  each("reason", [](const TierCounters& n) {
+    return Samples{{"size", n.evicted_size}, {"age", n.evicted_age}, {"forgotten", n.forgotten}};
+  });
+  out.family("fathom_tier_written_bytes_total", "counter",
+             "Bytes put and kept, and bytes written for whatever reason.");
+  each("kind", [](const TierCounters& n) {
+    return Samples{{"payload", n.put_payload_bytes}, {"device", n.written_bytes}};
+  });
+  const EngineCounters& n = engine.counters;
+  out.gauge("fathom_requests_restoring", "Choices that wait for blocks from a tier.",
+            static_cast<double>(engine.load.n_restoring));
+  out.counter("fathom_restores_total", "Waits for blocks from a tier.", n.n_restores);
+  out.family("fathom_cut_restores_total", "counter", "Of those, with fewer blocks than promised.");
+  labelled(out, "reason",
+           {{"late", n.n_late_restores}, {"lost", n.n_cut_restores - n.n_late_restores}});
+  out.counter("fathom_restored_tokens_total", "Tokens whose blocks came.", n.restored_tokens);
+  out.family("fathom_restore_seconds_total", "counter", "Time of these waits.");
+  out.sample(static_cast<double>(n.restore_us) * 1e-6);
 }
 
 void ServerMetrics::write_server(PrometheusText& out) const {

@@ -50,6 +50,7 @@ class ServerMetrics {
 
  private:
   void write_engine(PrometheusText& out, const EngineStatus& engine) const;
+  void write_tiers(PrometheusText& out, const EngineStatus& engine) const;
   void write_server(PrometheusText& out) const;
 
   std::map<std::pair<std::string, int>, int64_t> responses_;

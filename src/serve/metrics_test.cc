@@ -96,5 +96,42 @@ TEST(ServerMetrics, TellsWhatWasDone) {
   EXPECT_EQ(read.value("fathom_refused_requests_total", "reason=\"queue\""), 1);
 }
 
+TEST(ServerMetrics, TellsOfEachTier) {
+  EngineStatus engine;
+  EXPECT_EQ(ServerMetrics().text(engine, "m").find("fathom_tier"), std::string::npos);
+  engine.tiers.resize(2);
+  engine.tiers[0].name = "host";
+  engine.tiers[0].counters = {.n_blocks = 3, .held_bytes = 300, .hits = 5, .bad = 1};
+  engine.tiers[1].name = "disk";
+  engine.tiers[1].counters = {.max_bytes = 900,
+                              .kept = 8,
+                              .misses = 2,
+                              .evicted_size = 6,
+                              .evicted_age = 7,
+                              .put_payload_bytes = 100,
+                              .written_bytes = 104};
+  engine.tiers[1].counters.bytes_by_age[4] = 11;
+  engine.load.n_restoring = 2;
+  engine.counters.n_restores = 9;
+  engine.counters.n_cut_restores = 4;
+  engine.counters.n_late_restores = 1;
+  engine.counters.restore_us = 1'500'000;
+  const PrometheusReader read(ServerMetrics().text(engine, "m"));
+  EXPECT_EQ(read.value("fathom_tier_blocks", "tier=\"host\""), 3);
+  EXPECT_EQ(read.value("fathom_tier_bytes", "tier=\"host\",kind=\"held\""), 300);
+  EXPECT_EQ(read.value("fathom_tier_bytes", "tier=\"disk\",kind=\"max\""), 900);
+  EXPECT_EQ(read.value("fathom_tier_age_bytes", "tier=\"disk\",hours=\"+Inf\""), 11);
+  EXPECT_EQ(read.value("fathom_tier_reads_total", "tier=\"host\",result=\"hit\""), 5);
+  EXPECT_EQ(read.value("fathom_tier_reads_total", "tier=\"host\",result=\"bad\""), 1);
+  EXPECT_EQ(read.value("fathom_tier_reads_total", "tier=\"disk\",result=\"missing\""), 2);
+  EXPECT_EQ(read.value("fathom_tier_puts_total", "tier=\"disk\",result=\"kept\""), 8);
+  EXPECT_EQ(read.value("fathom_tier_evicted_blocks_total", "tier=\"disk\",reason=\"age\""), 7);
+  EXPECT_EQ(read.value("fathom_tier_written_bytes_total", "tier=\"disk\",kind=\"device\""), 104);
+  EXPECT_EQ(read.value("fathom_requests_restoring"), 2);
+  EXPECT_EQ(read.value("vllm:num_requests_waiting"), 2);
+  EXPECT_EQ(read.value("fathom_cut_restores_total", "reason=\"lost\""), 3);
+  EXPECT_EQ(read.value("fathom_restore_seconds_total"), 1.5);
+}
+
 }  // namespace
 }  // namespace fathom

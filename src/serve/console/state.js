@@ -73,5 +73,6 @@ function showTables(state) {
       make("tr", {}, make("th", { scope: "row", title: title ?? false }, name),
         make("td", {}, value)));
     update(body, rows);
+    body.closest("section").hidden = rows.length === 0;
   });
 }

@@ -1,6 +1,6 @@
 // The tables of the state page: exact figures, as of the last answer.
 
-import { duration, share, whole } from "./numbers.js";
+import { bytes, duration, share, whole } from "./numbers.js";
 
 const kHits = {
   none: "nothing found",
@@ -14,12 +14,31 @@ function counts(object, names = {}) {
     ([name, n]) => [name.replaceAll("_", " "), whole(n), names[name]]);
 }
 
+function tierRows(tier) {
+  const of = (name) => `${tier.name}: ${name}`;
+  return [
+    [of("blocks"), whole(tier.blocks)],
+    [of("bytes"), `${bytes(tier.bytes)} of ${bytes(tier.bytes_max)}`],
+    [of("reads"), whole(tier.hits), "blocks that came back, verified"],
+    [of("reads missing"), whole(tier.missing)],
+    [of("reads that failed their checks"), whole(tier.bad), "dropped, and computed again"],
+    [of("kept"), whole(tier.kept)],
+    [of("dropped"), whole(tier.dropped), "the queue was full, or the device failed"],
+    [of("evicted for room"), whole(tier.evicted_size)],
+    [of("evicted by age"), whole(tier.evicted_age)],
+    ...(tier.written_bytes > 0 && tier.put_payload_bytes > 0
+      ? [[of("written over kept"), (tier.written_bytes / tier.put_payload_bytes).toFixed(2)]] : []),
+  ];
+}
+
+// A table without rows is not shown.
 export const kTables = [
   {
     title: "Sequences by phase",
     rows: ({ phases, waiting_s }) => [
       ["waiting", whole(phases.waiting), "for a slot or blocks"],
       ["longest wait", duration(waiting_s)],
+      ["restoring", whole(phases.restoring), "blocks come from a tier"],
       ["replaying", whole(phases.replaying), "rebuilding windows after a hit"],
       ["prefilling", whole(phases.prefilling)],
       ["decoding", whole(phases.decoding)],
@@ -44,6 +63,17 @@ export const kTables = [
     ],
   },
   { title: "Tokens", rows: ({ tokens }) => counts(tokens) },
+  {
+    title: "Tiers",
+    rows: ({ tiers, restores }) => tiers.length === 0 ? [] : [
+      ...tiers.flatMap(tierRows),
+      ["waits for blocks", whole(restores.count)],
+      ["with fewer than promised", whole(restores.cut), "lost, bad or late"],
+      ["of these, late", whole(restores.late)],
+      ["tokens restored", whole(restores.tokens)],
+      ["time waited", duration(restores.wait_us / 1e6)],
+    ],
+  },
   {
     title: "Steps",
     rows: ({ steps, preempted }) => [
