@@ -8,6 +8,7 @@
 #include "apps/common.h"
 #include "apps/input.h"
 #include "apps/numbers.h"
+#include "apps/tier_flags.h"
 #include "apps/verb.h"
 #include "base/clock.h"
 #include "base/flags.h"
@@ -84,6 +85,7 @@ class ServeVerb final : public Verb {
     app.add_option("--session-ttl", session_ttl_, "Seconds that such a state is kept unused")
         ->check(whole_number(1, 7 * 24 * 3600))
         ->capture_default_str();
+    tiers_.add_to(app);
     flags_.add_to(app);
     output_.add_to(app);
     app.get_option("--json")->needs(new_key);
@@ -174,7 +176,11 @@ class ServeVerb final : public Verb {
                          .restore = flags_.restore_grade()});
     ModelExecutor executor(*session.runner, loaded.tokenizer->vocab_size());
     const TokenTrie tokens(*loaded.tokenizer);
-    Engine engine(executor, engine_options(loaded, tokens));
+    EngineOptions of_engine = engine_options(loaded, tokens);
+    FATHOM_ASSIGN_OR_RETURN(const OpenTiers tiers,
+                            tiers_.open(session, flags_, output_.quiet, &of_engine.key_root));
+    tiers.add_to(of_engine);
+    Engine engine(executor, of_engine);
     if (!output_.quiet) {
       options.log = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };
     }
@@ -200,6 +206,9 @@ class ServeVerb final : public Verb {
     options.sessions = {.max_bytes = session_bytes_, .ttl_us = session_ttl_ * 1'000'000};
     options.scheduler.step_us_max = step_ms_ * 1000;
     options.clock_us = [] { return static_cast<int64_t>(steady_seconds() * 1e6); };
+    options.restore_us_max = tiers_.restore_s * 1'000'000;
+    // A step may take long, and reads end between steps only: as many as 600 MB/s need at 100 ms.
+    options.restore_reads_max = 1024;
     options.key_root.spec = loaded.model->kv_spec().id();
     return options;
   }
@@ -221,6 +230,7 @@ class ServeVerb final : public Verb {
 
   const CLI::App* app_ = nullptr;
   ModelFlags flags_;
+  TierFlags tiers_;
   OutputFlags output_;
   std::string listen_ = "127.0.0.1:8000";
   std::string name_;

@@ -41,7 +41,7 @@ enum class StateGrade : uint8_t { kExact, kBounded };
 struct KeyRoot {
   Sha256Digest weights = {};    // fingerprint of the checkpoint
   Sha256Digest spec = {};       // of the KvSpec
-  std::string encoder_version;  // how text became ids
+  std::string encoder_version;  // what else decides the bytes of a block beside its ids
   std::string tenant_salt;      // derived by the server, never chosen by a caller
 };
 

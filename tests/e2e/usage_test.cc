@@ -140,7 +140,7 @@ TEST(Usage, EmptyValuesAreRefused) {
       {{"bench", "--proxy-dir", ""}, empty("--proxy-dir")},
   };
   for (const char* name :
-       {"--keys", "--new-key", "--tls-cert", "--tls-key", "--name", "--listen"}) {
+       {"--keys", "--new-key", "--tls-cert", "--tls-key", "--name", "--listen", "--store"}) {
     uses.push_back({{"serve", name, ""}, empty(name)});
   }
   expect_all_usage(uses);
@@ -157,6 +157,8 @@ TEST(Usage, FlagsWithoutEffectAreRefused) {
       {{"run", "-p", "a", "--quiet", "--progress"}, {"wanted one of --", "found both"}},
       {{"chat", "--json"}, {"unknown option --json"}},
       {{"serve", "--json"}, {"wanted --json with --new-key"}},
+      {{"serve", "--store-size", "1G"}, {"wanted --store-size with --store"}},
+      {{"serve", "--store-age", "9"}, {"wanted --store-age with --store"}},
       {{"tokenize", "--decode", "--plain"}, {"wanted one of --", "found both"}},
       {{"prompt", "--tools"}, {"wanted --tools with --parse"}},
       {{"prompt", "--no-think"}, {"wanted --no-think with --parse"}},
