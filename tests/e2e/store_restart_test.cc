@@ -41,6 +41,7 @@ struct Turn {
   int64_t prompt_tokens = 0;
   int64_t answer_tokens = 0;
   int64_t cached_tokens = 0;
+  int64_t replayed_tokens = 0;
 };
 
 class StoreRestart : public FolderTest {
@@ -54,9 +55,9 @@ class StoreRestart : public FolderTest {
   Outcome serve(const std::vector<std::string>& more, const Use& use) {
     const std::string out = folder() + "/out";
     std::ofstream(out).flush();
-    std::vector<std::string> args = {"serve", "--listen",    "127.0.0.1:0", "--context",
-                                     "768",   "--sequences", "2",           "--mode",
-                                     "exact", "--quiet",     "--restore",   "exact"};
+    std::vector<std::string> args = {"serve",  "--listen",    "127.0.0.1:0", "--context",
+                                     "768",    "--sequences", "2",           "--quiet",
+                                     "--mode", mode_,         "--restore",   restore_};
     args.insert(args.end(), more.begin(), more.end());
     return run_program({.args = args, .output_path = out, .meanwhile = [&](pid_t server) {
                           const int port = port_of(out);
@@ -104,7 +105,8 @@ class StoreRestart : public FolderTest {
             .choice = choice,
             .prompt_tokens = usage.at("prompt_tokens").as_int64(),
             .answer_tokens = usage.at("completion_tokens").as_int64(),
-            .cached_tokens = usage.at("prompt_tokens_details").at("cached_tokens").as_int64()};
+            .cached_tokens = usage.at("prompt_tokens_details").at("cached_tokens").as_int64(),
+            .replayed_tokens = body.at("fathom").at("replayed_tokens").as_int64()};
   }
 
   static std::string next_prompt(const Turn& turn) {
@@ -166,6 +168,9 @@ class StoreRestart : public FolderTest {
     return turns;
   }
 
+  std::string mode_ = "exact";
+  std::string restore_ = "exact";
+
   std::string segment() const {
     for (const auto& entry : std::filesystem::directory_iterator(store())) {
       if (entry.path().filename().string().starts_with("seg-")) return entry.path().string();
@@ -197,6 +202,36 @@ TEST_F(StoreRestart, SessionsGoOnAfterAKillWithTheSameTokens) {
   EXPECT_EQ(n_restored, static_cast<double>(n_cached));
   RecordProperty("full_tokens", std::to_string(n_full));
   RecordProperty("cached_tokens", std::to_string(n_cached));
+}
+
+// Each turn in a process of its own, which is killed once its blocks are safe.
+TEST_F(StoreRestart, InTheBoundedModeATurnCostsItsTokensAndAWindowAfterEachKill) {
+  constexpr int64_t kWindow = 64;  // of the shipped model
+  mode_ = "deploy";
+  restore_ = "bounded";
+  std::vector<Turn> turns;
+  for (int i = 0; i < 3; ++i) turns.push_back({.prompt = opening(i)});
+  for (int round = 0; round < 3; ++round) {
+    serve(with_store(), [&](int port, pid_t server) {
+      int64_t n_blocks = 0;
+      for (Turn& turn : turns) {
+        const Turn last = turn;
+        turn =
+            ask(port, round == 0 ? turn.prompt : next_prompt(turn) + opening(round).substr(0, 250));
+        n_blocks += full_blocks(turn);
+        if (round == 0) continue;
+        const int64_t n_known = last.prompt_tokens + last.answer_tokens;
+        const int64_t n_new = turn.prompt_tokens - n_known;
+        const int64_t n_computed = turn.prompt_tokens - turn.cached_tokens;
+        EXPECT_GE(turn.cached_tokens, full_blocks(last) * 64) << round;
+        EXPECT_LE(static_cast<double>(n_computed + turn.replayed_tokens),
+                  1.05 * static_cast<double>(n_new) + kWindow + 63)
+            << round;
+      }
+      wait_for_blocks(port, static_cast<double>(n_blocks));
+      ::kill(server, SIGKILL);
+    });
+  }
 }
 
 TEST_F(StoreRestart, DamagedBlocksAreComputedAgain) {
