@@ -276,7 +276,7 @@ void Engine::emit(int64_t now_us) {
 void Engine::check() const {
   std::vector<const BlockLease*> leases;
   int64_t n_running = 0;
-  int64_t n_restoring = 0;
+  int64_t n_restores = 0;
   int64_t needed = 0;
   for (const auto& [id, task] : tasks_) {
     leases.push_back(&task->lease);
@@ -285,7 +285,7 @@ void Engine::check() const {
       continue;
     }
     n_running += task->phase == TaskPhase::kRunning ? 1 : 0;
-    n_restoring += task->restore ? 1 : 0;
+    n_restores += task->restore && !task->restore->follows ? 1 : 0;
     FATHOM_CHECK(task->restore.has_value() == (task->phase == TaskPhase::kRestoring));
     FATHOM_CHECK(!task->restore || task->restore->deadline_us > now_us_);
     needed += needed_blocks(*task);
@@ -293,8 +293,8 @@ void Engine::check() const {
   cache_.check(leases);
   sessions_.check();
   FATHOM_CHECK(needed <= cache_.available());
-  FATHOM_CHECK(n_restoring == tiers_.n_restores());
-  FATHOM_CHECK(n_restoring == static_cast<int64_t>(restoring_.size()));
+  FATHOM_CHECK(n_restores == tiers_.n_restores());
+  FATHOM_CHECK(n_restores == static_cast<int64_t>(restoring_.size()));
   FATHOM_CHECK(n_running == limits_.n_sequences - executor_.windows().n_free());
 }
 

@@ -123,10 +123,12 @@ class Engine {
   TierBlock tier_block(const EngineTask& task, int64_t index) const;
   void offer(const EngineTask& task, int64_t n_added);
   void put_offered();
-  bool begin_restore(EngineTask& task, int64_t now_us);
+  bool begin_restore(EngineTask& task, int64_t now_us, int64_t deadline_us);
+  std::optional<RestoreId> restore_of(const BlockKey& key) const;
   void poll_tiers(int64_t now_us, int64_t wait_us);
   void take_blocks(int64_t wait_us);
   void end_restore(EngineTask& task, int64_t now_us);
+  void end_follower(EngineTask& task, int64_t now_us);
   void give_up_restore(EngineTask& task);
 
   // engine_session.cc

@@ -141,7 +141,7 @@ void Engine::start(EngineTask& task, int64_t now_us) {
     if (!begun) return finish(task, EndReason::kError, begun.error().message);
   }
   match_prefix(task);
-  if (!begin_restore(task, now_us)) run(task, now_us);
+  if (!begin_restore(task, now_us, now_us + options_.restore_us_max)) run(task, now_us);
 }
 
 // From the blocks of its lease, all of which are cached.

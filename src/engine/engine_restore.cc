@@ -45,9 +45,19 @@ void Engine::put_offered() {
   offered_.clear();
 }
 
+// Who reads the block already.
+std::optional<RestoreId> Engine::restore_of(const BlockKey& key) const {
+  for (const auto& [id, task_id] : restoring_) {
+    const EngineTask& task = *tasks_.at(task_id);
+    if (task.keys.keys()[static_cast<size_t>(task.lease.n_shared())] == key) return id;
+  }
+  return std::nullopt;
+}
+
 // Whether the task waits for blocks of its path that the cache lacks and a tier has. They come into
-// own blocks of its lease, out of what admission has reserved for it.
-bool Engine::begin_restore(EngineTask& task, int64_t now_us) {
+// own blocks of its lease, out of what admission has reserved for it; where another task reads the
+// first of them already, it waits for what that one gets.
+bool Engine::begin_restore(EngineTask& task, int64_t now_us, int64_t deadline_us) {
   if (tiers_.empty() || !task.asks_tiers) return false;
   const int64_t n_there = task.lease.n_shared();
   const auto rest = [&] { return task.keys.keys().subspan(static_cast<size_t>(n_there)); };
@@ -56,15 +66,19 @@ bool Engine::begin_restore(EngineTask& task, int64_t now_us) {
                           !task.keys.is_branched_below(task.keys.n_blocks());
   if (may_branch && follow_branch(task, n_there + n_more, true)) n_more = tiers_.count(rest());
   if (n_more == 0) return false;
+  task.phase = TaskPhase::kRestoring;
+  task.since_us = now_us;
+  if (const auto other = restore_of(rest().front())) {
+    task.restore = {.id = *other, .follows = true, .deadline_us = deadline_us};
+    return true;
+  }
   const Result<void> grown = cache_.grow(task.lease, n_there + n_more);
   FATHOM_CHECK(grown.has_value());
   task.restore = {.id = tiers_.begin(rest().first(static_cast<size_t>(n_more))),
                   .n_asked = n_more,
                   .n_copied = n_more,
-                  .deadline_us = now_us + options_.restore_us_max};
+                  .deadline_us = deadline_us};
   restoring_.emplace(task.restore->id, task.id);
-  task.phase = TaskPhase::kRestoring;
-  task.since_us = now_us;
   ++counters_.n_restores;
   return true;
 }
@@ -80,6 +94,24 @@ void Engine::poll_tiers(int64_t now_us, int64_t wait_us) {
     if (late || tiers_.progress(id).done) ended.push_back(task_id);
   }
   for (const TaskId id : ended) end_restore(*tasks_.at(id), now_us);
+  ended.clear();
+  for (const auto& [id, task] : tasks_) {
+    if (!task->restore || !task->restore->follows) continue;
+    const bool late = now_us >= task->restore->deadline_us;
+    if (late || restoring_.count(task->restore->id) == 0) ended.push_back(id);
+  }
+  for (const TaskId id : ended) end_follower(*tasks_.at(id), now_us);
+}
+
+// What the other one got is cached now; what it did not get may still be there.
+void Engine::end_follower(EngineTask& task, int64_t now_us) {
+  const int64_t deadline_us = task.restore->deadline_us;
+  give_up_restore(task);
+  counters_.restore_us += now_us - task.since_us;
+  if (now_us >= deadline_us) task.asks_tiers = false;
+  cache_.release(task.lease);
+  match_prefix(task);
+  if (!begin_restore(task, now_us, deadline_us)) run(task, now_us);
 }
 
 // Into the pool, and into tiers that are faster than the one that it came from.
@@ -125,8 +157,10 @@ void Engine::end_restore(EngineTask& task, int64_t now_us) {
 }
 
 void Engine::give_up_restore(EngineTask& task) {
-  tiers_.end(task.restore->id);
-  restoring_.erase(task.restore->id);
+  if (!task.restore->follows) {
+    tiers_.end(task.restore->id);
+    restoring_.erase(task.restore->id);
+  }
   task.restore.reset();
 }
 

@@ -16,9 +16,11 @@
 
 namespace fathom {
 
-// Blocks on their way from a tier into the own ones of a lease.
+// Blocks on their way from a tier into the own ones of a lease; or of another task's, that this one
+// waits for.
 struct TaskRestore {
   RestoreId id = {};
+  bool follows = false;  // `id` is another task's
   int64_t n_asked = 0;
   int64_t n_copied = 0;     // blocks at this index and behind may not have got into the pool
   int64_t deadline_us = 0;  // what has not come is computed

@@ -189,6 +189,28 @@ TEST_P(Tiers, OthersGoOnWhileOneWaits) {
   EXPECT_EQ(usage_.at(slow).restored_tokens, 576);
 }
 
+// One reads, and the others start from what it got; where it goes away, the next one reads.
+TEST_P(Tiers, RequestsForTheSameBlocksReadThemOnce) {
+  for (const bool goes_away : {false, true}) {
+    use_tier({.delay_us_max = kDelayUs});
+    const std::vector<int32_t> prompt = fresh(600);
+    run(prompt);
+    start();
+    std::vector<RequestId> ids;
+    for (int i = 0; i < 4; ++i) ids.push_back(submit(prompt));
+    tick();
+    EXPECT_EQ(engine_->load().n_restoring, 4);
+    EXPECT_EQ(tier_->n_reads(), 9);
+    if (goes_away) engine_->cancel(ids[0]);
+    finish_all();
+    for (size_t i = goes_away ? 1 : 0; i < ids.size(); ++i) {
+      EXPECT_EQ(usage_.at(ids[i]).cached_tokens, 576) << i;
+    }
+    EXPECT_EQ(engine_->counters().n_restores, goes_away ? 2 : 1);
+    EXPECT_LE(tier_->counters().gets, goes_away ? 18 : 9);
+  }
+}
+
 // At every moment of a restore.
 TEST_P(Tiers, ACancelledRestoreLeavesNothing) {
   const std::vector<int32_t> prompt = fresh(900);
