@@ -31,7 +31,10 @@ class CheckVerb final : public Verb {
 
   int run() override {
     const Result<CaseReport> report = check();
-    if (!report) return fail(report.error());
+    if (!report) {
+      if (output_.json) print_json(to_json({.problems = {report.error().message}}));
+      return fail(report.error());
+    }
     if (output_.json) {
       print_json(to_json(*report));
     } else {
@@ -78,7 +81,7 @@ class CheckVerb final : public Verb {
 
   boost::json::object to_json(const CaseReport& report) const {
     boost::json::object result = common_json(report);
-    if (deep_) result["fingerprint"] = fingerprint_;
+    if (!fingerprint_.empty()) result["fingerprint"] = fingerprint_;
     return result;
   }
 
@@ -88,11 +91,18 @@ class CheckVerb final : public Verb {
             {"failed", report.failed},
             {"ties", report.ties},
             {"undecided", report.undecided},
-            {"worst", boost::json::object{{"case", report.worst.case_name},
-                                          {"tensor", report.worst.tensor},
-                                          {"error", report.worst.error},
-                                          {"bound", report.worst.bound}}},
+            {"compared", report.compared},
+            {"worst", worst_json(report.worst)},
             {"problems", boost::json::value_from(report.problems)}};
+  }
+
+  // Null where nothing was compared.
+  static boost::json::value worst_json(const WorstDeviation& worst) {
+    if (worst.tensor.empty()) return nullptr;
+    return boost::json::object{{"case", worst.case_name},
+                               {"tensor", worst.tensor},
+                               {"error", worst.error},
+                               {"bound", worst.bound}};
   }
 
   void print_text(const CaseReport& report) const {
@@ -119,7 +129,7 @@ class CheckVerb final : public Verb {
   }
 
   static void print_worst(const CaseReport& report) {
-    if (report.cases == 0) return;
+    if (report.worst.tensor.empty()) return;
     std::cout << "closest to its bound: case " << report.worst.case_name << ", "
               << report.worst.tensor << ": " << report.worst.error << " of " << report.worst.bound
               << "\n";

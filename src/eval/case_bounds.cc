@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "checkpoint/safetensors.h"
 #include "eval/case_names.h"
 
 namespace fathom {
@@ -12,40 +13,70 @@ namespace {
 
 namespace json = boost::json;
 
-double number(const json::value* value) {
-  if (value == nullptr || !value->is_number()) return 0;
-  return value->to_number<double>();
-}
-
-// The largest number below `key` in a value: a number itself, an object's, or an array's entries'.
-double largest(const json::value* value, const char* key) {
-  if (value == nullptr) return 0;
-  if (value->is_number()) return number(value);
-  if (value->is_object()) return number(value->get_object().if_contains(key));
-  double found = 0;
-  if (value->is_array()) {
-    for (const json::value& entry : value->get_array()) {
-      found = std::max(found, largest(&entry, key));
-    }
-  }
-  return found;
-}
-
-// The largest deviation that a case records for final logits.
-double recorded_logits(const json::object& entry, const char* what) {
-  double found = 0;
-  for (const char* key :
-       {"logit_deviation_other_sum_orders", "last_logit_deviation_other_sum_orders",
-        "deviation_other_sum_orders", "independent_implementation_deviation"}) {
-    found = std::max(found, largest(entry.if_contains(key), what));
-  }
-  return found;
-}
+// More than any rounding does: such a bound would pass every value.
+constexpr double kDeviationMax = 1000;
 
 const json::object* object_at(const json::object& parent, std::string_view key) {
   const json::value* value = parent.if_contains(key);
   return value != nullptr && value->is_object() ? &value->get_object() : nullptr;
 }
+
+// Reads recorded deviations and keeps the first complaint.
+class Recorded {
+ public:
+  double number(const json::value* value, const std::string& where, double max) {
+    if (value == nullptr) return 0;
+    const double found = value->is_number() ? value->to_number<double>() : -1;
+    if (found >= 0 && found <= max) return found;
+    wrong(where, "a number from 0 to " + std::to_string(static_cast<int64_t>(max)), value);
+    return 0;
+  }
+
+  // The largest number below `key` in a value: a number itself, an object's, or an array's
+  // entries'.
+  double largest(const json::value* value, const char* key, const std::string& where) {
+    if (value == nullptr) return 0;
+    if (value->is_object()) {
+      return number(value->get_object().if_contains(key), where + "." + key, kDeviationMax);
+    }
+    if (!value->is_array()) return number(value, where, kDeviationMax);
+    double found = 0;
+    for (const json::value& entry : value->get_array()) {
+      if (!entry.is_array()) found = std::max(found, largest(&entry, key, where));
+    }
+    return found;
+  }
+
+  // The largest deviation that a case records for final logits.
+  double logits(const json::object& entry, const char* what, const std::string& where) {
+    double found = 0;
+    for (const char* key :
+         {"logit_deviation_other_sum_orders", "last_logit_deviation_other_sum_orders",
+          "deviation_other_sum_orders", "independent_implementation_deviation"}) {
+      found = std::max(found, largest(entry.if_contains(key), what, where + "." + key));
+    }
+    return found;
+  }
+
+  // Null: there is none, or it is none.
+  const json::object* object(const json::value* value, const std::string& where) {
+    if (value == nullptr || value->is_object())
+      return value == nullptr ? nullptr : &value->get_object();
+    wrong(where, "an object", value);
+    return nullptr;
+  }
+
+  const std::string& complaint() const { return complaint_; }
+
+ private:
+  void wrong(const std::string& where, const std::string& wanted, const json::value* value) {
+    if (!complaint_.empty()) return;
+    complaint_ =
+        printable(where) + ": wanted " + wanted + ", found " + printable(json::serialize(*value));
+  }
+
+  std::string complaint_;
+};
 
 }  // namespace
 
@@ -57,31 +88,40 @@ Result<CaseBounds> CaseBounds::read(const std::string& path) {
   const json::value root = json::parse(text, code);
   if (code) return invalid(path + ": wanted JSON, found " + code.message());
   const json::object* cases = root.is_object() ? object_at(root.get_object(), "cases") : nullptr;
-  if (cases == nullptr) return invalid(path + ": cases: wanted an object, found none");
+  if (cases == nullptr || cases->empty()) {
+    return invalid(path + ": cases: wanted an object of cases, found none");
+  }
+  Recorded recorded;
   for (const auto& [name, value] : *cases) {
-    if (!value.is_object()) continue;
-    const json::object& entry = value.get_object();
-    bounds.logits_[std::string(name)] = recorded_logits(entry, "max_abs");
-    bounds.logits_rms_[std::string(name)] = recorded_logits(entry, "rms");
+    const std::string where = "cases." + std::string(name);
+    const json::object* found = recorded.object(&value, where);
+    if (found == nullptr) continue;
+    const json::object& entry = *found;
+    bounds.logits_[std::string(name)] = recorded.logits(entry, "max_abs", where);
+    bounds.logits_rms_[std::string(name)] = recorded.logits(entry, "rms", where);
     for (const auto& [part, inner] : entry) {
       if (!inner.is_object()) continue;
-      bounds.logits_[std::string(name) + "/" + std::string(part)] =
-          recorded_logits(inner.get_object(), "max_abs");
+      const std::string key = std::string(name) + "/" + std::string(part);
+      bounds.logits_[key] = recorded.logits(inner.get_object(), "max_abs", "cases." + key);
     }
     const auto read = [&](const char* key, Deviations& deviations) {
-      const json::object* recorded_ones = object_at(entry, key);
-      if (recorded_ones == nullptr) return;
-      for (const auto& [tensor, deviation] : *recorded_ones) {
-        if (!deviation.is_object()) continue;
-        const json::object& d = deviation.get_object();
+      const std::string place = where + "." + key;
+      const json::object* ones = recorded.object(entry.if_contains(key), place);
+      if (ones == nullptr) return;
+      for (const auto& [tensor, deviation] : *ones) {
+        const std::string at = place + "." + std::string(tensor);
+        const json::object* d = recorded.object(&deviation, at);
+        if (d == nullptr) continue;
+        constexpr const char* kFraction = "max_fraction_of_elements_differing";
         deviations[std::string(tensor)] = {
-            .max_abs = largest(&deviation, "max_abs"),
-            .fraction = number(d.if_contains("max_fraction_of_elements_differing"))};
+            .max_abs = recorded.largest(&deviation, "max_abs", at),
+            .fraction = recorded.number(d->if_contains(kFraction), at + "." + kFraction, 1)};
       }
     };
     read("layer_forced_deviation_other_sum_orders", bounds.layer_forced_);
     read("tensor_deviation_other_sum_orders", bounds.free_running_);
   }
+  if (!recorded.complaint().empty()) return invalid(path + ": " + recorded.complaint());
   return bounds;
 }
 

@@ -21,7 +21,8 @@ struct Bound {
 
 class CaseBounds {
  public:
-  // A missing file gives the defaults.
+  // A missing file gives the defaults. kInvalid where it records no case, or a deviation that is
+  // none: not a number, negative, or so large that every value would pass.
   static Result<CaseBounds> read(const std::string& path);
 
   // Final logits of a case, running freely. `part` is the length in `prefill` and `replay`.

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 
+#include "checkpoint/safetensors.h"
 #include "eval/case_bounds.h"
 #include "eval/case_compare.h"
 #include "eval/case_names.h"
@@ -32,7 +33,8 @@ class CaseRun {
   Result<void> run_decode();
   Result<void> run_decode_full();
   Result<void> run_replays();
-  Result<void> run_replay(const std::string& prefix);
+  Result<void> run_replay(const std::string& prefix, const std::string& name, Schedule schedule);
+  void compare_map();
   Result<void> force_layers(Runner& runner);
   Result<void> forced_step(Runner& runner, Sequence& sequence, const std::string& prefix);
   void compare_prompt_logits(const Tensor& logits, const std::vector<int64_t>& positions);
@@ -45,6 +47,7 @@ class CaseRun {
   std::vector<std::string> prefixes() const;
   Result<std::vector<int64_t>> positions(int64_t n) const;
   Result<std::vector<uint8_t>> image(int64_t n) const;
+  void check_names(CaseKind kind);
   Result<void> check_prompts() const;
   Result<void> check_prompt(const StoredTensor& stored) const;
   Error wrong(const std::string& tensor, const std::string& text) const {
@@ -176,13 +179,35 @@ Result<void> CaseRun::check_prompt(const StoredTensor& stored) const {
 
 Result<void> CaseRun::run() {
   FATHOM_RETURN_IF_ERROR(check_prompts());
+  const CaseKind kind = case_kind(compare_.name(), file_.find("tokens") != nullptr);
+  check_names(kind);
   compare_.count_ties();
-  if (file_.find("tokens") == nullptr) {
-    return compare_.name().starts_with("replay") ? run_replays() : run_lengths();
+  switch (kind) {
+    case CaseKind::kPrompt:
+      return run_prompt();
+    case CaseKind::kLengths:
+      return run_lengths();
+    case CaseKind::kDecode:
+      return run_decode();
+    case CaseKind::kDecodeFull:
+      return run_decode_full();
+    case CaseKind::kReplay:
+      return run_replays();
   }
-  if (compare_.name().starts_with("decode_full")) return run_decode_full();
-  if (compare_.name().starts_with("decode")) return run_decode();
-  return run_prompt();
+  return {};
+}
+
+// What is stored under another name would be compared with nothing.
+void CaseRun::check_names(CaseKind kind) {
+  const int64_t n_layers = model_.config().text_config.num_hidden_layers;
+  for (const StoredTensor& stored : file_.tensors()) {
+    const bool many = kind == CaseKind::kLengths || kind == CaseKind::kReplay;
+    const std::string prompt = stored.name.substr(0, stored.name.find('.')) + ".tokens";
+    const bool met = !many || file_.find(prompt) != nullptr;
+    if (met && is_case_name(kind, stored.name, n_layers)) continue;
+    compare_.fail(printable(stored.name), "wanted a name that such a case has for a model of " +
+                                              std::to_string(n_layers) + " layers, found another");
+  }
 }
 
 // short, masked, long: a prompt with logits at all or at chosen positions.
@@ -200,6 +225,7 @@ Result<void> CaseRun::run_prompt() {
   ops_.set_probe(nullptr);
   if (!logits) return logits.error();
   compare_prompt_logits(*logits, rows);
+  compare_map();
   runner->close(sequence);
   const bool whole = file_.find("L00.out") != nullptr;
   return whole ? force_layers(*runner) : Result<void>();
@@ -233,6 +259,17 @@ void CaseRun::compare_prompt_logits(const Tensor& logits, const std::vector<int6
   // 3 of 20
   compare_.note("logits (rows of another arg-max)", static_cast<double>(n_other),
                 std::floor(0.15 * static_cast<double>(n_rows) + 1e-9));
+}
+
+// The canonical ids of the prompt's tokens, which no kernel computes.
+void CaseRun::compare_map() {
+  if (file_.find("engram.mapped_ids") == nullptr) return;
+  Numbers mapped;
+  const std::span<const int32_t> map = model_.token_map();
+  for (const int32_t id : tokens()) {
+    mapped.push_back(map.empty() ? id : map[static_cast<size_t>(id)]);
+  }
+  compare_.values("engram.mapped_ids", mapped, numbers("engram.mapped_ids"), {.fraction = 0});
 }
 
 // Starts every layer from the stored output of the one before.
@@ -350,23 +387,36 @@ Result<void> CaseRun::run_decode_full() {
 }
 
 Result<void> CaseRun::run_replays() {
-  for (const std::string& prefix : prefixes()) FATHOM_RETURN_IF_ERROR(run_replay(prefix));
+  for (const std::string& prefix : prefixes()) {
+    FATHOM_RETURN_IF_ERROR(run_replay(prefix, "logits", Schedule::kDeploy));
+    const StoredTensor* exact = file_.find(prefix + "logits_exact");
+    if (exact == nullptr) continue;
+    if (shape_text(exact->view) != shape_text(*file_.get(prefix + "logits"))) {
+      return wrong(exact->name, "wanted the shape of logits, found " + shape_text(exact->view));
+    }
+    FATHOM_RETURN_IF_ERROR(run_replay(prefix, "logits_exact", Schedule::kExact));
+  }
   return {};
 }
 
-// A prompt whose decoder saw its last window only, then decodes.
-Result<void> CaseRun::run_replay(const std::string& prefix) {
+// A prompt and the steps behind it. Decoder replay: the decoder saw its last window only.
+Result<void> CaseRun::run_replay(const std::string& prefix, const std::string& name,
+                                 Schedule schedule) {
   const std::vector<int32_t> ids = tokens(prefix);
-  const Tensor stored = *file_.get(prefix + "logits");
+  const Tensor stored = *file_.get(prefix + name);
   const Numbers want = to_numbers(stored);
   const auto n = static_cast<int64_t>(ids.size());
   const int64_t prompt = n - (stored.dim(0) - 1);
   const int64_t n_decoder = std::min(prompt, model_.config().text_config.sliding_window);
-  FATHOM_ASSIGN_OR_RETURN(const auto runner, make_runner(Schedule::kDeploy, n));
+  FATHOM_ASSIGN_OR_RETURN(const auto runner, make_runner(schedule, n));
   FATHOM_ASSIGN_OR_RETURN(Sequence sequence, runner->open());
   FATHOM_RETURN_IF_ERROR(
       runner->append(sequence, std::span(ids).first(static_cast<size_t>(prompt))));
-  const double bound = compare_.bounds().logits(compare_.name(), std::to_string(prompt));
+  // An exact run of a prompt and steps is what the case `decode` records.
+  const double recorded = compare_.bounds().logits(compare_.name(), std::to_string(prompt));
+  const double bound = schedule == Schedule::kExact
+                           ? std::max(recorded, compare_.bounds().logits("decode"))
+                           : recorded;
   for (int64_t i = 0; i < stored.dim(0); ++i) {
     if (i > 0) {
       FATHOM_RETURN_IF_ERROR(
@@ -375,8 +425,8 @@ Result<void> CaseRun::run_replay(const std::string& prefix) {
     FATHOM_ASSIGN_OR_RETURN(const Tensor logits, probed(*runner, sequence, probe_));
     const double difference =
         largest_difference(to_numbers(logits), row_of(want, i, stored.dim(1)));
-    compare_.note(prefix + "logits", difference, bound);
-    if (i > 0) continue;
+    compare_.note(prefix + name, difference, bound);
+    if (i > 0 || schedule == Schedule::kExact) continue;
     compare_windows(prefix);
     if (difference > kAgree) continue;
     compare_.row(prefix, probe_.values(),

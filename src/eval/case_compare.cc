@@ -174,8 +174,12 @@ void CaseComparison::row(const std::string& prefix, const Shown& shown, const Ca
     const std::string inner = stored.name.substr(prefix.size());
     if (inner == "moe_ids") row_of_experts(stored, shown, at);
     const std::string name = shown_name(inner);
+    if (name.empty()) continue;
     const auto found = shown.find(name);
-    if (name.empty() || found == shown.end()) continue;
+    if (found == shown.end()) {
+      fail(stored.name, "the engine does not show it");
+      continue;
+    }
     const std::string where = stored.name + " row " + std::to_string(at.stored);
     const Numbers want = row_values(stored.name, to_numbers(stored.view), at.stored, at.n_stored);
     const Numbers got = row_values(stored.name, found->second, at.shown, at.n_shown);

@@ -2,6 +2,7 @@
 
 // Names of stored cases (tests/golden/README.md) taken apart.
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,6 +26,15 @@ std::string shown_name(std::string_view stored);
 
 // The stored gap that belongs to a stored decision; empty: none.
 std::string gap_name(std::string_view stored);
+
+// What a stored case is, by its file's name: which of the names it may have is known from that.
+enum class CaseKind : uint8_t { kPrompt, kLengths, kDecode, kDecodeFull, kReplay };
+
+CaseKind case_kind(std::string_view case_name, bool has_tokens);
+
+// Whether a stored tensor is one that a case of this kind has, so that it is looked at: the names
+// of tests/golden/README.md, of layers 0 to n_layers - 1.
+bool is_case_name(CaseKind kind, std::string_view stored, int64_t n_layers);
 
 // Names whose values are a quantiser's: a last-bit difference before it moves them by a whole step.
 bool is_quantised(std::string_view what);

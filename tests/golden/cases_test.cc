@@ -12,6 +12,8 @@
 namespace fathom {
 namespace {
 
+namespace fs = std::filesystem;
+
 const std::string kModel = std::string(FATHOM_SOURCE_DIR) + "/tests/golden/t12";
 
 Result<CaseReport> check(const std::string& model) {
@@ -33,17 +35,15 @@ TEST(StoredCases, AllOfT12Agree) {
 
 // One bit of one weight of the last layer changes the logits: the comparison must notice.
 TEST(StoredCases, ADamagedWeightIsFound) {
-  const std::filesystem::path copy = std::filesystem::path(testing::TempDir()) /
-                                     ("fathom_damaged_t12_" + std::to_string(::getpid()));
-  std::filesystem::remove_all(copy);
-  std::filesystem::create_directories(copy);
-  for (const auto& entry : std::filesystem::directory_iterator(kModel)) {
-    if (entry.is_regular_file())
-      std::filesystem::copy(entry.path(), copy / entry.path().filename());
+  const fs::path copy =
+      fs::path(testing::TempDir()) / ("fathom_damaged_t12_" + std::to_string(::getpid()));
+  fs::remove_all(copy);
+  fs::create_directories(copy);
+  for (const auto& entry : fs::directory_iterator(kModel)) {
+    if (entry.is_regular_file()) fs::copy(entry.path(), copy / entry.path().filename());
   }
   const std::string shard = (copy / "model-00001-of-00002.safetensors").string();
-  std::filesystem::permissions(shard, std::filesystem::perms::owner_write,
-                               std::filesystem::perm_options::add);
+  fs::permissions(shard, fs::perms::owner_write, fs::perm_options::add);
   size_t offset = 0;
   {
     const auto checkpoint = Checkpoint::open(copy.string());
@@ -59,7 +59,30 @@ TEST(StoredCases, ADamagedWeightIsFound) {
   const Result<CaseReport> report = check(copy.string());
   ASSERT_TRUE(report) << report.error().message;
   EXPECT_FALSE(report->problems.empty());
-  std::filesystem::remove_all(copy);
+  fs::remove_all(copy);
+}
+
+// What is stored under a name that no case has is compared with nothing.
+TEST(StoredCases, AnUnknownNameIsAProblem) {
+  const fs::path folder =
+      fs::path(testing::TempDir()) / ("fathom_renamed_cases_" + std::to_string(::getpid()));
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  std::string bytes = *read_file(kModel + "/cases/decode.safetensors");
+  const size_t at = bytes.find("\"L04.topk_ids\"");
+  ASSERT_NE(at, std::string::npos);
+  bytes[at + 1] = 'Z';
+  ASSERT_TRUE(write_file_atomic((folder / "decode.safetensors").string(), bytes));
+  const auto ops = make_backend({.n_threads = 2});
+  const auto report =
+      check_cases(kModel, **ops, {.cases = folder.string(), .manifest = kModel + "/manifest.json"});
+  fs::remove_all(folder);
+  ASSERT_TRUE(report) << report.error().message;
+  ASSERT_EQ(report->problems.size(), 1u);
+  EXPECT_EQ(report->problems[0],
+            "case decode: Z04.topk_ids: wanted a name that such a case has for a model of 12 "
+            "layers, found another");
+  EXPECT_EQ(report->failed, 1);
 }
 
 TEST(StoredCases, AFolderWithoutCasesIsAnError) {
