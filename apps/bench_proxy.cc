@@ -30,13 +30,6 @@ bool is_complete(const fs::path& folder) {
   return fs::exists(folder / "config.json", code);
 }
 
-Result<void> make_folder(const fs::path& folder) {
-  std::error_code code;
-  fs::create_directories(folder, code);
-  if (code) return io_error("bench: " + folder.string() + ": cannot create: " + code.message());
-  return {};
-}
-
 Result<void> write_proxy(const BenchOptions& options, const ModelConfig& config,
                          const fs::path& folder) {
   const auto bytes =
@@ -74,7 +67,8 @@ Result<std::string> proxy_folder(const BenchOptions& options) {
   FATHOM_ASSIGN_OR_RETURN(const ModelConfig config, plan_from(options.plan));
   const fs::path folder = fs::path(options.proxy_dir) / proxy_name(options.plan, config);
   if (is_complete(folder)) return folder.string();
-  FATHOM_RETURN_IF_ERROR(make_folder(options.proxy_dir));
+  Result<NewFolders> folders = NewFolders::make(options.proxy_dir);
+  if (!folders) return io_error("bench: " + folders.error().message);
   FATHOM_ASSIGN_OR_RETURN(const FolderLock lock, FolderLock::take(options.proxy_dir));
   if (is_complete(folder)) return folder.string();  // by whoever had the lock before
   fs::path unfinished = folder;
@@ -83,7 +77,10 @@ Result<std::string> proxy_folder(const BenchOptions& options) {
   fs::remove_all(unfinished, code);  // of a process that is gone: the lock is here
   const Result<void> written = write_proxy(options, config, unfinished);
   if (written) fs::rename(unfinished, folder, code);
-  if (written && !code) return folder.string();
+  if (written && !code) {
+    folders->keep();
+    return folder.string();
+  }
   std::error_code ignored;
   fs::remove_all(unfinished, ignored);
   if (!written) return written.error();

@@ -55,12 +55,16 @@ class SynthVerb final : public Verb {
       line.update(done, total);
       return !StopSignals::requested();
     };
+    // A model that this machine cannot map is none that is left behind.
+    options.accept = [&]() -> Result<void> {
+      line.clear();
+      FATHOM_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(folder_));
+      report(checkpoint, to_hex(cached_fingerprint(checkpoint, pool)));
+      return {};
+    };
     const Result<void> written = write_random_model(folder_, config, options, pool);
     line.clear();
-    if (!written) return written.error();
-    FATHOM_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(folder_));
-    report(checkpoint, to_hex(cached_fingerprint(checkpoint, pool)));
-    return {};
+    return written;
   }
 
   void report(const Checkpoint& checkpoint, const std::string& fingerprint) const {

@@ -155,6 +155,30 @@ Result<void> TemporaryFile::publish() {
   return {};
 }
 
+Result<NewFolders> NewFolders::make(const std::string& path) {
+  std::error_code failure;
+  std::vector<fs::path> missing;
+  for (fs::path at = path; !at.empty() && !fs::exists(at, failure); at = at.parent_path()) {
+    missing.push_back(at);
+  }
+  NewFolders folders;
+  for (auto at = missing.rbegin(); at != missing.rend(); ++at) {
+    if (fs::create_directory(*at, failure)) folders.made_.push_back(at->string());
+    if (failure) return io_error(path + ": cannot create: " + failure.message());
+  }
+  if (fs::is_directory(path, failure)) return folders;
+  return io_error(path + ": cannot create: wanted a folder, found another file");
+}
+
+NewFolders& NewFolders::operator=(NewFolders&& other) noexcept {
+  std::swap(made_, other.made_);
+  return *this;
+}
+
+NewFolders::~NewFolders() {
+  for (auto at = made_.rbegin(); at != made_.rend(); ++at) ::rmdir(at->c_str());
+}
+
 void remove_abandoned(const std::string& folder, const std::string& prefix) {
   std::error_code failure;
   for (fs::directory_iterator it(folder.empty() ? "." : folder, failure), end;

@@ -38,6 +38,27 @@ class TemporaryFile {
   std::string name_;  // empty: published, or moved from
 };
 
+// The folders on the way to a path that were not there before. Those that are still empty are taken
+// away again when it is dropped, the innermost first, unless keep() was called. Movable.
+class NewFolders {
+ public:
+  // Makes the folder and its parents; of those it made it leaves none where it fails.
+  static Result<NewFolders> make(const std::string& path);
+
+  NewFolders(NewFolders&& other) noexcept = default;
+  NewFolders& operator=(NewFolders&& other) noexcept;
+  NewFolders(const NewFolders&) = delete;
+  NewFolders& operator=(const NewFolders&) = delete;
+  ~NewFolders();
+
+  void keep() { made_.clear(); }
+
+ private:
+  NewFolders() = default;
+
+  std::vector<std::string> made_;  // the outermost first
+};
+
 // Removes temporary files whose name begins with `prefix` and whose writers are gone. What cannot
 // be removed stays.
 void remove_abandoned(const std::string& folder, const std::string& prefix = "");

@@ -78,13 +78,10 @@ Result<void> reserve(int fd, int64_t bytes, const std::string& path) {
   return {};
 }
 
-// Sets `is_new` if the folder was not there before.
-Result<FolderLock> prepare_folder(const std::string& folder, bool& is_new) {
-  std::error_code failure;
-  is_new = fs::create_directories(folder, failure);
-  if (failure) return io_error(folder + ": cannot create: " + failure.message());
+Result<FolderLock> prepare_folder(const std::string& folder) {
   FATHOM_ASSIGN_OR_RETURN(FolderLock lock, FolderLock::take(folder));
   remove_abandoned(folder);
+  std::error_code failure;
   for (fs::directory_iterator it(folder, failure), end; !failure && it != end;
        it.increment(failure)) {
     if (it->path().extension() != ".safetensors") continue;
@@ -145,7 +142,7 @@ struct CheckpointWriter::State {
   };
 
   std::string folder;
-  bool remove_folder = false;  // made for this writer, which has not finished
+  std::optional<NewFolders> folders;  // made for this writer, which has not finished
   std::optional<FolderLock> lock;
   std::vector<ExpectedTensor> tensors;
   std::unordered_map<std::string, size_t> by_name;
@@ -164,7 +161,7 @@ struct CheckpointWriter::State {
     others.clear();
     for (const std::string& path : published) ::unlink(path.c_str());
     lock.reset();
-    if (remove_folder) ::rmdir(folder.c_str());
+    folders.reset();
   }
 
   std::string path_of(const std::string& name) const { return (fs::path(folder) / name).string(); }
@@ -242,7 +239,8 @@ Result<CheckpointWriter> CheckpointWriter::create(const std::string& folder,
                                                   int64_t max_shard_bytes) {
   auto state = std::make_unique<State>();
   state->folder = folder;
-  FATHOM_ASSIGN_OR_RETURN(state->lock, prepare_folder(folder, state->remove_folder));
+  FATHOM_ASSIGN_OR_RETURN(state->folders, NewFolders::make(folder));
+  FATHOM_ASSIGN_OR_RETURN(state->lock, prepare_folder(folder));
   state->tensors = std::move(tensors);
   state->places = std::make_unique<State::Place[]>(state->tensors.size());
   for (size_t i = 0; i < state->tensors.size(); ++i) {
@@ -292,7 +290,7 @@ Result<void> CheckpointWriter::write(std::string_view name, std::span<const std:
   return write(found->second, 0, bytes);
 }
 
-Result<void> CheckpointWriter::finish() {
+Result<void> CheckpointWriter::finish(const std::function<Result<void>()>& accept) {
   for (size_t i = 0; i < state_->tensors.size(); ++i) {
     const int64_t written = state_->places[i].written.total();
     if (written == state_->tensors[i].bytes()) continue;
@@ -313,8 +311,9 @@ Result<void> CheckpointWriter::finish() {
     FATHOM_RETURN_IF_ERROR(state_->publish(other.file, other.name));
   }
   sync_folder(state_->folder);
+  if (accept) FATHOM_RETURN_IF_ERROR(accept());
   state_->published.clear();
-  state_->remove_folder = false;
+  state_->folders->keep();
   return {};
 }
 

@@ -15,6 +15,7 @@
 // of 64 bytes and is ordered so that every tensor is aligned for its dtype.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -51,8 +52,9 @@ class CheckpointWriter {
   // A further file of the folder, written now and renamed with the shards: all are there or none.
   Result<void> add_file(const std::string& name, std::string_view content);
 
-  // Checks that every byte was written, writes the index, syncs and renames.
-  Result<void> finish();
+  // Checks that every byte was written, writes the index, syncs and renames. `accept` may be null:
+  // it looks at the finished folder, and where it fails all is taken away as well.
+  Result<void> finish(const std::function<Result<void>()>& accept = {});
 
  private:
   struct State;

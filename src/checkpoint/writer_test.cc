@@ -134,6 +134,40 @@ TEST_F(CheckpointWriterTest, ADroppedWriterLeavesNothing) {
   EXPECT_EQ(n_files(folder_), 0);
 }
 
+TEST_F(CheckpointWriterTest, ParentsThatItMadeGoWithIt) {
+  fs::create_directories(folder_ / "old");
+  const std::string inner = (folder_ / "old" / "new" / "a" / "b").string();
+  {
+    const auto writer = CheckpointWriter::create(inner, tensors(), 1 << 20);
+    ASSERT_TRUE(writer) << writer.error().message;
+    EXPECT_TRUE(fs::exists(inner));
+  }
+  EXPECT_TRUE(fs::is_empty(folder_ / "old"));
+  std::ofstream(folder_ / "old" / "file") << "x";
+  EXPECT_FALSE(CheckpointWriter::create((folder_ / "old/file/a").string(), tensors(), 1 << 20));
+  EXPECT_EQ(n_files(folder_ / "old"), 1);
+  write_all(inner, 1 << 20);
+  EXPECT_TRUE(fs::exists(fs::path(inner) / "model.safetensors.index.json"));
+}
+
+TEST_F(CheckpointWriterTest, WhatIsNotAcceptedIsTakenAway) {
+  const std::string inner = (folder_ / "a" / "b").string();
+  auto writer = CheckpointWriter::create(inner, tensors(), 2048);
+  ASSERT_TRUE(writer) << writer.error().message;
+  for (const ExpectedTensor& tensor : tensors()) {
+    ASSERT_TRUE(writer->write(tensor.name, content(tensor)));
+  }
+  bool was_whole = false;
+  const auto refuse = [&]() -> Result<void> {
+    was_whole = Checkpoint::open(inner).has_value();
+    return exhausted("no");
+  };
+  EXPECT_EQ(writer->finish(refuse).error().message, "no");
+  EXPECT_TRUE(was_whole);
+  writer = invalid("dropped");
+  EXPECT_FALSE(fs::exists(folder_));
+}
+
 TEST_F(CheckpointWriterTest, RoomIsAskedForBeforeAnythingIsWritten) {
   const int64_t bytes = int64_t{1} << 60;
   const auto writer = CheckpointWriter::create(folder(), {{"w", DType::kI8, {bytes}}}, bytes * 2);

@@ -318,7 +318,7 @@ Result<void> write_random_model(const std::string& folder, const ModelConfig& co
   }
   FATHOM_RETURN_IF_ERROR(first_error.result());
   FATHOM_RETURN_IF_ERROR(writer.add_file("config.json", config_to_json(config)));
-  return writer.finish();
+  return writer.finish(options.accept);
 }
 
 }  // namespace fathom

@@ -48,7 +48,9 @@ struct SynthOptions {
   int64_t max_shard_bytes = int64_t{2} << 30;
   // Called now and then from the calling thread, with payload bytes; false stops: kCancelled, and
   // nothing stays.
-  std::function<bool(int64_t done, int64_t total)> progress;
+  std::function<bool(int64_t done, int64_t total)> progress = {};
+  // Looks at the finished folder; where it fails, nothing stays. May be null.
+  std::function<Result<void>()> accept = {};
 };
 
 // Writes config.json, shards and index into a folder that holds no *.safetensors yet; all of them,
