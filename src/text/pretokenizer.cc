@@ -14,18 +14,19 @@ Result<Pretokenizer> Pretokenizer::create(const std::vector<std::string>& patter
   return pretokenizer;
 }
 
-Result<void> Pretokenizer::split_valid(std::string_view text, size_t base,
+Result<void> Pretokenizer::split_valid(std::string_view text, size_t base, Scratch* scratch,
                                        std::vector<size_t>* ends) const {
-  if (!released_) return regex_->split(text, base, ends);
+  if (!released_) return regex_->split(text, base, scratch, ends);
   released_->split(text, base, ends);
   return {};
 }
 
-Result<void> Pretokenizer::split(std::string_view text, std::vector<size_t>* ends) const {
+Result<void> Pretokenizer::split(std::string_view text, Scratch* scratch,
+                                 std::vector<size_t>* ends) const {
   size_t pos = 0;
   while (pos < text.size()) {
     const size_t valid = utf8_valid_prefix(text.substr(pos));
-    FATHOM_RETURN_IF_ERROR(split_valid(text.substr(pos, valid), pos, ends));
+    FATHOM_RETURN_IF_ERROR(split_valid(text.substr(pos, valid), pos, scratch, ends));
     pos += valid;
     const size_t bad_begin = pos;
     while (pos < text.size()) {

@@ -20,14 +20,17 @@ namespace fathom {
 
 class Pretokenizer {
  public:
+  using Scratch = RegexSplit::Scratch;
+
   static Result<Pretokenizer> create(const std::vector<std::string>& patterns);
 
   // Appends to *ends the end of every piece of `text`. Pieces are not empty and cover the text.
   // kExhausted as RegexSplit::split; then *ends is of no use.
-  Result<void> split(std::string_view text, std::vector<size_t>* ends) const;
+  Result<void> split(std::string_view text, Scratch* scratch, std::vector<size_t>* ends) const;
 
  private:
-  Result<void> split_valid(std::string_view text, size_t base, std::vector<size_t>* ends) const;
+  Result<void> split_valid(std::string_view text, size_t base, Scratch* scratch,
+                           std::vector<size_t>* ends) const;
 
   // One of the two.
   std::optional<RegexSplit> regex_;

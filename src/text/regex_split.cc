@@ -31,7 +31,6 @@ struct RegexSplit::Program {
                      std::vector<size_t>* ends) const;
 };
 
-// What one call of split() needs of the engine.
 struct RegexSplit::Matcher {
   // Steps of backtracking for one match: far above what the split of a sane pattern takes, and well
   // under a second.
@@ -72,6 +71,11 @@ struct RegexSplit::Matcher {
   pcre2_match_context* context;
   pcre2_jit_stack* stack;  // null without JIT
 };
+
+RegexSplit::Scratch::Scratch() = default;
+RegexSplit::Scratch::Scratch(Scratch&&) noexcept = default;
+RegexSplit::Scratch& RegexSplit::Scratch::operator=(Scratch&&) noexcept = default;
+RegexSplit::Scratch::~Scratch() = default;
 
 RegexSplit::RegexSplit(std::vector<std::unique_ptr<Program>> programs)
     : programs_(std::move(programs)) {}
@@ -133,18 +137,19 @@ Result<void> RegexSplit::Program::split(std::string_view piece, size_t base, Mat
   return {};
 }
 
-Result<void> RegexSplit::split(std::string_view text, size_t base,
+Result<void> RegexSplit::split(std::string_view text, size_t base, Scratch* scratch,
                                std::vector<size_t>* ends) const {
   if (text.empty()) return {};
+  if (scratch->matcher_ == nullptr) scratch->matcher_ = std::make_unique<Matcher>();
   std::vector<size_t> pieces{text.size()};
   std::vector<size_t> finer;
-  Matcher matcher;
   for (size_t i = 0; i < programs_.size(); ++i) {
     finer.clear();
     size_t begin = 0;
     for (const size_t end : pieces) {
       const std::string_view piece = text.substr(begin, end - begin);
-      if (const auto done = programs_[i]->split(piece, begin, &matcher, &finer); !done) {
+      if (const auto done = programs_[i]->split(piece, begin, scratch->matcher_.get(), &finer);
+          !done) {
         return exhausted(fmt::format("split pattern {}: {}", i, done.error().message));
       }
       begin = end;

@@ -5,6 +5,7 @@
 #include "text/released_split.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <random>
 
@@ -28,12 +29,13 @@ class ReleasedSplitTest : public testing::Test {
   }
   Ends by_regex(std::string_view text) const {
     Ends ends;
-    EXPECT_TRUE(regex_.split(text, 0, &ends));
+    EXPECT_TRUE(regex_.split(text, 0, &scratch_, &ends));
     return ends;
   }
 
   ReleasedSplit hand_;
   RegexSplit regex_;
+  mutable RegexSplit::Scratch scratch_;  // one for all texts, as in a call of encode()
 };
 
 // Goal: the fast pass is chosen for the file it was written for.
@@ -113,15 +115,39 @@ TEST(Pretokenizer, IllFormedRunsStandAlone) {
   const auto pretokenizer = Pretokenizer::create(ReleasedSplit::patterns());
   ASSERT_TRUE(pretokenizer);
   Ends ends;
-  ASSERT_TRUE(pretokenizer->split("ab\xFF\xC3 cd\xE4\xB8", &ends));
+  Pretokenizer::Scratch scratch;
+  ASSERT_TRUE(pretokenizer->split("ab\xFF\xC3 cd\xE4\xB8", &scratch, &ends));
   EXPECT_EQ(ends, (Ends{2, 4, 7, 9}));
+}
+
+// A stack for the engine that is mapped for every run of well-formed bytes costs a page fault each.
+TEST(Pretokenizer, ManyIllFormedRunsShareOneStack) {
+  constexpr long kRuns = 20000;
+  const auto pretokenizer = Pretokenizer::create({"[a-z]+|[0-9]+"});
+  ASSERT_TRUE(pretokenizer);
+  std::string text;
+  for (long i = 0; i < kRuns; ++i) text += "ab1\xFF";
+  const auto faults = [] {
+    rusage usage = {};
+    ::getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_minflt;
+  };
+  Ends ends;
+  ends.reserve(4 * kRuns);
+  Pretokenizer::Scratch scratch;
+  const long before = faults();
+  ASSERT_TRUE(pretokenizer->split(text, &scratch, &ends));
+  EXPECT_LT(faults() - before, kRuns / 2);
+  ASSERT_EQ(ends.size(), static_cast<size_t>(3 * kRuns));
+  EXPECT_EQ((Ends{ends[0], ends[1], ends[2], ends[3]}), (Ends{2, 3, 4, 6}));
 }
 
 TEST(RegexSplit, EmptyMatchesAndGapsKeepEveryByte) {
   const auto split = [](std::vector<std::string> patterns, std::string_view text) {
     const auto regex = RegexSplit::compile(patterns);
     Ends ends;
-    EXPECT_TRUE(regex->split(text, 0, &ends));
+    RegexSplit::Scratch scratch;
+    EXPECT_TRUE(regex->split(text, 0, &scratch, &ends));
     return ends;
   };
   EXPECT_EQ(split({"x*"}, "axxb"), (Ends{1, 3, 4}));
@@ -139,12 +165,15 @@ TEST(RegexSplit, TooMuchBacktrackingIsAnErrorAndNotAnotherSplit) {
   const auto regex = RegexSplit::compile({"b", "(?:a|aa|aaa)+(?:a|aa)+(?:a|aaa)+(?<!a)"});
   ASSERT_TRUE(regex);
   Ends ends = {7};
-  const auto done = regex->split("bb" + std::string(40, 'a'), 0, &ends);
+  RegexSplit::Scratch scratch;
+  const auto done = regex->split("bb" + std::string(40, 'a'), 0, &scratch, &ends);
   ASSERT_FALSE(done);
   EXPECT_EQ(done.error().code, ErrorCode::kExhausted);
   EXPECT_TRUE(done.error().message.starts_with("split pattern 1: byte 2 of the text: wanted a "))
       << done.error().message;
   EXPECT_EQ(ends, (Ends{7}));
+  ASSERT_TRUE(regex->split("ab", 0, &scratch, &ends));  // the next text has all its steps
+  EXPECT_EQ(ends, (Ends{7, 1, 2}));
 }
 
 // A million bytes of stack hold fewer steps back than this match takes; the heap holds them.
@@ -154,7 +183,8 @@ TEST(RegexSplit, ALongMatchIsFoundWhereCompiledCodeHasNoStackLeft) {
   const auto regex = RegexSplit::compile({"(?:a|b)+"});
   ASSERT_TRUE(regex);
   Ends ends;
-  const auto done = regex->split(text + "c", 0, &ends);
+  RegexSplit::Scratch scratch;
+  const auto done = regex->split(text + "c", 0, &scratch, &ends);
   ASSERT_TRUE(done) << done.error().message;
   EXPECT_EQ(ends, (Ends{200000, 200001}));
 }
@@ -162,7 +192,8 @@ TEST(RegexSplit, ALongMatchIsFoundWhereCompiledCodeHasNoStackLeft) {
 TEST(RegexSplit, ClassesAreUnicode16InsideAndOutsideBrackets) {
   const auto matches = [](const char* pattern, const char* text) {
     Ends ends;
-    EXPECT_TRUE(RegexSplit::compile({pattern})->split(text, 0, &ends));
+    RegexSplit::Scratch scratch;
+    EXPECT_TRUE(RegexSplit::compile({pattern})->split(text, 0, &scratch, &ends));
     return ends;
   };
   // U+1C89 is a letter since Unicode 16, so x stays with it.

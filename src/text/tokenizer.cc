@@ -30,6 +30,7 @@ struct Tokenizer::Work {
   std::vector<TokenId> ids;
   std::vector<size_t> ends;
   Bpe::Scratch scratch;
+  Pretokenizer::Scratch split;
 
   // Whether so many bytes more still may fit.
   bool fits(size_t n_bytes) const {
@@ -77,7 +78,7 @@ Result<Tokenizer> Tokenizer::from_json(std::string_view json, std::string_view n
 
 Result<void> Tokenizer::encode_plain(std::string_view text, Work* work) const {
   work->ends.clear();
-  FATHOM_RETURN_IF_ERROR(parts_->pretokenizer.split(text, &work->ends));
+  FATHOM_RETURN_IF_ERROR(parts_->pretokenizer.split(text, &work->split, &work->ends));
   size_t begin = 0;
   for (const size_t end : work->ends) {
     if (!work->fits(end - begin)) return too_many(work->ids_max);

@@ -133,7 +133,8 @@ struct BpeTrainer::State {
     if (utf8_valid_prefix(text) < text.size())
       return invalid("tokenizer text: wanted UTF-8, found other bytes");
     std::vector<size_t> ends;
-    FATHOM_RETURN_IF_ERROR(splitter.split(text, 0, &ends));
+    RegexSplit::Scratch scratch;
+    FATHOM_RETURN_IF_ERROR(splitter.split(text, 0, &scratch, &ends));
     size_t begin = 0;
     for (size_t end : ends) {
       body(text.substr(begin, end - begin));
