@@ -1,10 +1,10 @@
 #include <CLI/CLI.hpp>
-#include <filesystem>
 #include <iostream>
 
 #include "apps/common.h"
 #include "apps/progress.h"
 #include "apps/verb.h"
+#include "base/file.h"
 #include "checkpoint/fingerprint.h"
 #include "eval/case_check.h"
 
@@ -48,8 +48,8 @@ class CheckVerb final : public Verb {
     FATHOM_ASSIGN_OR_RETURN(path_, model_path(flags_.model));
     FATHOM_ASSIGN_OR_RETURN(CaseReport report, check_files());
     const std::string folder = cases_.empty() ? path_ + "/cases" : cases_;
-    const bool has_cases = !cases_.empty() || std::filesystem::exists(folder);
-    if (!report.problems.empty() || !has_cases) return report;
+    FATHOM_ASSIGN_OR_RETURN(const bool has_cases, has_folder(folder));
+    if (!report.problems.empty() || (!has_cases && cases_.empty())) return report;
     FATHOM_ASSIGN_OR_RETURN(const auto ops, open_backend(flags_));
     ProgressLine line(output_.show_progress(), "checking", "cases");
     return check_cases(path_, *ops,

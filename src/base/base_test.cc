@@ -101,6 +101,33 @@ TEST_F(WrittenFolder, PipesAndDevicesAreRefusedAtOnce) {
   }
 }
 
+TEST_F(WrittenFolder, AnOptionalFileIsThereOrAbsentOrAnError) {
+  namespace fs = std::filesystem;
+  touch("file");
+  fs::create_directory(file("folder"));
+  fs::create_symlink("file", file("to_file"));
+  fs::create_symlink("folder", file("to_folder"));
+  fs::create_symlink("nothing", file("dangling"));
+  fs::create_symlink("loop", file("loop"));
+  for (const char* name : {"file", "to_file"}) {
+    EXPECT_TRUE(*has_file(file(name)));
+    EXPECT_FALSE(has_folder(file(name)));
+  }
+  for (const char* name : {"folder", "to_folder"}) {
+    EXPECT_TRUE(*has_folder(file(name)));
+    EXPECT_FALSE(has_file(file(name)));
+  }
+  EXPECT_FALSE(*has_file(file("nothing")));
+  EXPECT_FALSE(*has_folder(file("nothing/at/all")));
+  for (const char* name : {"dangling", "loop"}) {
+    EXPECT_EQ(has_file(file(name)).error().message,
+              file(name) + ": wanted a file or none, found a link that leads nowhere");
+    EXPECT_FALSE(has_folder(file(name)));
+  }
+  EXPECT_FALSE(has_file(file("file/below")));
+  EXPECT_FALSE(has_file(folder() + "/" + std::string(300, 'x')));
+}
+
 TEST_F(WrittenFolder, WritingReplacesNoDeviceAndNoLink) {
   ASSERT_EQ(::mkfifo(file("pipe").c_str(), 0600), 0);
   for (const std::string& path : {file("pipe"), folder()}) {

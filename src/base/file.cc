@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "base/descriptor.h"
@@ -37,7 +38,31 @@ Result<void> write_all(int fd, std::string_view content, const std::string& path
   return {};
 }
 
+// Nothing where the name is not there; what kind of file it leads to.
+Result<std::optional<mode_t>> mode_of(const std::string& path, const std::string& wanted) {
+  struct stat status = {};
+  if (::lstat(path.c_str(), &status) != 0) {
+    if (errno == ENOENT) return std::optional<mode_t>();
+    return file_error(path, "look at it");
+  }
+  if (::stat(path.c_str(), &status) == 0) return std::optional<mode_t>(status.st_mode);
+  if (errno != ENOENT && errno != ELOOP) return file_error(path, "look at it");
+  return invalid(path + ": wanted " + wanted + ", found a link that leads nowhere");
+}
+
 }  // namespace
+
+Result<bool> has_file(const std::string& path) {
+  FATHOM_ASSIGN_OR_RETURN(const std::optional<mode_t> mode, mode_of(path, "a file or none"));
+  if (!mode || S_ISREG(*mode)) return mode.has_value();
+  return invalid(path + ": expected a regular file");
+}
+
+Result<bool> has_folder(const std::string& path) {
+  FATHOM_ASSIGN_OR_RETURN(const std::optional<mode_t> mode, mode_of(path, "a folder or none"));
+  if (!mode || S_ISDIR(*mode)) return mode.has_value();
+  return invalid(path + ": wanted a folder or none, found another file");
+}
 
 Result<std::string> read_file(const std::string& path, uint64_t max_bytes) {
   const FileDescriptor file = open_to_read(path);

@@ -16,6 +16,12 @@ namespace fathom {
 // Reads a whole file; refuses one larger than max_bytes.
 Result<std::string> read_file(const std::string& path, uint64_t max_bytes = uint64_t{1} << 32);
 
+// Whether an optional file, or folder, is there. False where nothing has its name; an error where
+// the name leads nowhere (a link to nothing or to itself), to something else, or cannot be looked
+// at: what somebody put there is never taken for absent.
+Result<bool> has_file(const std::string& path);
+Result<bool> has_folder(const std::string& path);
+
 // Writes a temporary file beside path, syncs it, renames it over path and syncs the folder: a
 // reader sees the old or the new content, never a part, and of two writers one wins whole. Removes
 // temporary files of path that dead writers left.

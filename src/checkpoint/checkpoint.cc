@@ -5,6 +5,7 @@
 #include <climits>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <set>
 
 #include "checkpoint/safetensors.h"
@@ -45,7 +46,7 @@ Result<std::vector<std::string>> list_files(const std::string& folder) {
 struct Index {
   std::vector<std::pair<std::string, std::string>> weight_map;  // ascending names
   std::set<std::string> files;
-  int64_t total_size = -1;
+  std::optional<json::value> total_size;
 };
 
 Result<Index> read_index(const std::string& path) {
@@ -55,7 +56,8 @@ Result<Index> read_index(const std::string& path) {
   if (failure) return invalid(path + ": wanted JSON, found: " + failure.message());
   const json::value* map = root.is_object() ? root.get_object().if_contains("weight_map") : nullptr;
   if (map == nullptr || !map->is_object()) {
-    return invalid(path + ": weight_map: wanted an object, found something else");
+    return invalid(path + ": weight_map: wanted an object, found " +
+                   (map == nullptr ? "nothing" : printable(json::serialize(*map))));
   }
   Index index;
   for (const auto& [name, file] : map->get_object()) {
@@ -70,11 +72,20 @@ Result<Index> read_index(const std::string& path) {
   }
   std::sort(index.weight_map.begin(), index.weight_map.end());
   const json::value* metadata = root.get_object().if_contains("metadata");
-  if (metadata != nullptr && metadata->is_object()) {
-    const json::value* total = metadata->get_object().if_contains("total_size");
-    if (total != nullptr && total->is_int64()) index.total_size = total->get_int64();
+  if (metadata != nullptr && !metadata->is_object()) {
+    return invalid(path + ": metadata: wanted an object, found " +
+                   printable(json::serialize(*metadata)));
   }
+  const json::value* total =
+      metadata == nullptr ? nullptr : metadata->get_object().if_contains("total_size");
+  if (total != nullptr) index.total_size = *total;
   return index;
+}
+
+// Writers of such files disagree on whether the number has a decimal point.
+bool is_size(const json::value& size, int64_t bytes) {
+  if (size.is_int64()) return size.get_int64() == bytes;
+  return size.is_number() && size.to_number<double>() == static_cast<double>(bytes);
 }
 
 }  // namespace
@@ -97,7 +108,8 @@ Result<Checkpoint> Checkpoint::open(const std::string& path) {
     return checkpoint;
   }
   const std::string index = (fs::path(path) / "model.safetensors.index.json").string();
-  if (fs::exists(index, failure)) {
+  FATHOM_ASSIGN_OR_RETURN(const bool has_index, has_file(index));
+  if (has_index) {
     FATHOM_RETURN_IF_ERROR(checkpoint.add_index(index));
     return checkpoint;
   }
@@ -164,10 +176,10 @@ Result<void> Checkpoint::add_index(const std::string& path) {
     index_problems_.push_back(path + ": tensor " + printable(tensor.name) +
                               ": wanted an entry in weight_map, found none");
   }
-  if (index.total_size >= 0 && index.total_size != payload_bytes()) {
+  if (index.total_size && !is_size(*index.total_size, payload_bytes())) {
     index_problems_.push_back(path + ": metadata.total_size: wanted " +
                               std::to_string(payload_bytes()) + ", found " +
-                              std::to_string(index.total_size));
+                              printable(json::serialize(*index.total_size)));
   }
   return {};
 }

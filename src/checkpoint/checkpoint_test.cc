@@ -120,6 +120,12 @@ TEST(Safetensors, AnythingElseThanTheGrammarIsRefused) {
         "\"F32\"}}"}) {
     EXPECT_NE(error_of(file_bytes(json, 0)), "accepted") << json;
   }
+  EXPECT_EQ(error_of(file_bytes(R"({"a":{"dtype":"F32","x":1}})", 0)),
+            "f: tensor a: wanted dtype, shape and data_offsets, each once, found x");
+  EXPECT_EQ(error_of(file_bytes(R"({"a":{"shape":[1.5]}})", 0)),
+            "f: tensor a: wanted whole numbers, found 1.5");
+  EXPECT_EQ(error_of(file_bytes(R"({"a":{"shape":null}})", 0)),
+            "f: tensor a: wanted dtype, shape and data_offsets, found null");
   EXPECT_EQ(
       error_of(file_bytes("{" + entry("a", "[1]", 0, 4) + "," + entry("a", "[1]", 4, 8) + "}", 8)),
       "f: tensor a: wanted each name once, found it twice");
@@ -197,8 +203,38 @@ TEST_F(CheckpointFiles, AnIndexThatDisagreesIsRefused) {
   EXPECT_NE(open_error().find("missing.safetensors"), std::string::npos);
   write(index, R"({"weight_map": 5})");
   EXPECT_NE(open_error().find("weight_map: wanted an object"), std::string::npos);
+  write(index, R"({"metadata": [], "weight_map": {}})");
+  EXPECT_NE(open_error().find("metadata: wanted an object, found []"), std::string::npos);
   write(index, "{");
   EXPECT_NE(open_error().find("wanted JSON"), std::string::npos);
+}
+
+TEST_F(CheckpointFiles, AnIndexThatLeadsNowhereIsNotTakenForAbsent) {
+  write("a.safetensors", file_bytes("{" + entry("x", "[1]", 0, 4) + "}", 4));
+  EXPECT_EQ(open_error(), "accepted");
+  for (const char* target : {"nothing", "model.safetensors.index.json"}) {
+    const std::filesystem::path index = folder_ / "model.safetensors.index.json";
+    std::filesystem::remove(index);
+    std::filesystem::create_symlink(target, index);
+    EXPECT_NE(open_error().find("found a link that leads nowhere"), std::string::npos);
+  }
+}
+
+TEST_F(CheckpointFiles, TheTotalSizeIsANumberOfBytesOrAProblem) {
+  write("a.safetensors", file_bytes("{" + entry("x", "[1]", 0, 4) + "}", 4));
+  const std::vector<ExpectedTensor> expected = {{"x", DType::kF32, {1}}};
+  const auto problems = [&](const std::string& total) {
+    write("model.safetensors.index.json", R"({"metadata": {"total_size": )" + total +
+                                              R"(}, "weight_map": {"x": "a.safetensors"}})");
+    return Checkpoint::open(folder_.string())->compare(expected);
+  };
+  EXPECT_TRUE(problems("4").empty());
+  EXPECT_TRUE(problems("4.0").empty());
+  for (const std::string total :
+       {"\"4\"", "5", "4.5", "-4", "null", "[4]", "18446744073709551615"}) {
+    ASSERT_EQ(problems(total).size(), 1u) << total;
+    EXPECT_NE(problems(total)[0].find("metadata.total_size: wanted 4, found "), std::string::npos);
+  }
 }
 
 TEST_F(CheckpointFiles, ComparisonNamesWhatIsMissingExtraMisshapenOrOfAnotherType) {

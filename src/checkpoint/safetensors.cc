@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <boost/json/basic_parser_impl.hpp>
+#include <charconv>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <optional>
 
@@ -54,7 +56,8 @@ class HeaderEvents {
   bool on_document_end(json::error_code&) { return true; }
 
   bool on_object_begin(json::error_code& code) {
-    if (depth_ >= 2 || list_ != nullptr) return fail(code, "a flat description of a tensor");
+    if (depth_ >= 2 || list_ != nullptr)
+      return fail(code, "a flat description of a tensor", "an object inside it");
     ++depth_;
     return true;
   }
@@ -74,7 +77,7 @@ class HeaderEvents {
       return in_metadata_ ? unique_metadata(code) : known_field(code);
     }
     in_metadata_ = key == "__metadata__";
-    if (in_metadata_ && has_metadata_) return fail(code, "__metadata__ once");
+    if (in_metadata_ && has_metadata_) return fail(code, "__metadata__ once", "it twice");
     has_metadata_ = has_metadata_ || in_metadata_;
     if (!in_metadata_) entries.push_back({.name = std::move(key)});
     return true;
@@ -90,16 +93,17 @@ class HeaderEvents {
       metadata[field_] = std::move(value);
       return true;
     }
-    if (depth_ != 2 || list_ != nullptr || field_ != "dtype") return fail(code, kFieldsWanted);
+    if (depth_ != 2 || list_ != nullptr || field_ != "dtype")
+      return fail(code, kFieldsWanted, printable(value));
     entries.back().dtype = std::move(value);
     return true;
   }
 
   bool on_array_begin(json::error_code& code) {
-    if (depth_ != 2 || in_metadata_ || list_ != nullptr) return fail(code, kFieldsWanted);
+    if (depth_ != 2 || in_metadata_ || list_ != nullptr) return fail(code, kFieldsWanted, "a list");
     if (field_ == "shape") list_ = &entries.back().shape;
     if (field_ == "data_offsets") list_ = &entries.back().offsets;
-    return list_ != nullptr || fail(code, kFieldsWanted);
+    return list_ != nullptr || fail(code, kFieldsWanted, "a list as " + printable(field_));
   }
   bool on_array_end(size_t, json::error_code&) {
     list_ = nullptr;
@@ -108,43 +112,51 @@ class HeaderEvents {
 
   bool on_number_part(json::string_view, json::error_code&) { return true; }
   bool on_int64(int64_t value, json::string_view, json::error_code& code) {
-    if (list_ == nullptr || value < 0) return fail(code, "whole numbers in shape and data_offsets");
+    if (list_ == nullptr || value < 0) {
+      return fail(code, "whole numbers in shape and data_offsets", std::to_string(value));
+    }
     if (list_->size() >= kMaxRank) {
-      return fail(code, "at most " + std::to_string(kMaxRank) + " dimensions");
+      return fail(code, "at most " + std::to_string(kMaxRank) + " dimensions", "more");
     }
     list_->push_back(static_cast<uint64_t>(value));
     return true;
   }
-  bool on_uint64(uint64_t, json::string_view, json::error_code& code) {
-    return fail(code, "numbers below 2^63");
+  bool on_uint64(uint64_t value, json::string_view, json::error_code& code) {
+    return fail(code, "numbers below 2^63", std::to_string(value));
   }
-  bool on_double(double, json::string_view, json::error_code& code) {
-    return fail(code, "whole numbers");
+  bool on_double(double value, json::string_view, json::error_code& code) {
+    char digits[32];
+    const auto end = std::to_chars(std::begin(digits), std::end(digits), value).ptr;
+    return fail(code, "whole numbers", std::string(digits, end));
   }
-  bool on_bool(bool, json::error_code& code) { return fail(code, kFieldsWanted); }
-  bool on_null(json::error_code& code) { return fail(code, kFieldsWanted); }
+  bool on_bool(bool value, json::error_code& code) {
+    return fail(code, kFieldsWanted, value ? "true" : "false");
+  }
+  bool on_null(json::error_code& code) { return fail(code, kFieldsWanted, "null"); }
   bool on_comment_part(json::string_view, json::error_code&) { return true; }
   bool on_comment(json::string_view, json::error_code&) { return true; }
 
  private:
   static constexpr const char* kFieldsWanted = "dtype, shape and data_offsets";
 
-  bool fail(json::error_code& code, const std::string& wanted) {
+  bool fail(json::error_code& code, const std::string& wanted, const std::string& found) {
     const std::string tensor =
         in_metadata_ || entries.empty() ? "header" : "tensor " + printable(entries.back().name);
-    problem = tensor + ": wanted " + wanted + ", found something else";
+    problem = tensor + ": wanted " + wanted + ", found " + found;
     code = json::error::syntax;
     return false;
   }
   bool collect(json::string_view part, json::error_code& code) {
     if (!in_metadata_ && text_.size() + part.size() > kNameBytesMax) {
-      return fail(code, "names of at most " + std::to_string(kNameBytesMax) + " bytes");
+      return fail(code, "names of at most " + std::to_string(kNameBytesMax) + " bytes",
+                  "a longer one");
     }
     text_.append(part.data(), part.size());
     return true;
   }
   bool unique_metadata(json::error_code& code) {
-    return !metadata.contains(field_) || fail(code, "each metadata key once");
+    return !metadata.contains(field_) ||
+           fail(code, "each metadata key once", printable(field_) + " twice");
   }
   bool known_field(json::error_code& code) {
     RawEntry& entry = entries.back();
@@ -152,7 +164,8 @@ class HeaderEvents {
                           (field_ == "shape" && std::exchange(entry.has_shape, true)) ||
                           (field_ == "data_offsets" && !entry.offsets.empty());
     const bool known = field_ == "dtype" || field_ == "shape" || field_ == "data_offsets";
-    return (known && !repeated) || fail(code, "dtype, shape and data_offsets, each once");
+    return (known && !repeated) || fail(code, "dtype, shape and data_offsets, each once",
+                                        printable(field_) + (known ? " twice" : ""));
   }
 
   int depth_ = 0;

@@ -1,7 +1,6 @@
 #include "engine/load.h"
 
-#include <filesystem>
-
+#include "base/file.h"
 #include "checkpoint/fingerprint.h"
 #include "model/inventory.h"
 #include "text/engram_map.h"
@@ -36,7 +35,8 @@ Result<std::vector<std::string>> weight_problems(const Checkpoint& checkpoint,
 Result<std::optional<Tokenizer>> load_tokenizer(const std::string& folder,
                                                 const ModelConfig& config, bool needed) {
   const std::string path = folder + "/tokenizer.json";
-  if (!needed && !std::filesystem::exists(path)) return std::optional<Tokenizer>();
+  FATHOM_ASSIGN_OR_RETURN(const bool is_there, has_file(path));
+  if (!needed && !is_there) return std::optional<Tokenizer>();
   FATHOM_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::load(path));
   if (tokenizer.vocab_size() > config.text_config.vocab_size) {
     return invalid(path + ": wanted at most vocab_size " +
@@ -47,15 +47,23 @@ Result<std::optional<Tokenizer>> load_tokenizer(const std::string& folder,
 }
 
 // Ids that the tokenizer does not have map to the pad token's canonical id.
-Result<std::vector<int32_t>> token_map_of(const std::optional<Tokenizer>& tokenizer,
+Result<std::vector<int32_t>> token_map_of(const std::string& folder,
+                                          const std::optional<Tokenizer>& tokenizer,
                                           const TextConfig& text) {
   std::vector<int32_t> map;
-  if (!tokenizer || text.engram_layer_ids.empty()) return map;
+  if (text.engram_layer_ids.empty()) return map;
   if (text.engram_compressed_vocab_size == text.vocab_size) return map;
+  if (!tokenizer) {
+    return not_found(folder + "/tokenizer.json: wanted it, for the " +
+                     std::to_string(text.engram_compressed_vocab_size) +
+                     " canonical tokens of Engram, found nothing; it belongs to the model's files");
+  }
   if (text.engram_pad_token_id >= tokenizer->vocab_size()) {
-    return invalid("text_config.engram_pad_token_id: wanted a token of tokenizer.json, 0 to " +
-                   std::to_string(tokenizer->vocab_size() - 1) + ", found " +
-                   std::to_string(text.engram_pad_token_id));
+    return invalid(
+        folder +
+        "/config.json: text_config.engram_pad_token_id: wanted a token of tokenizer.json, 0 to " +
+        std::to_string(tokenizer->vocab_size() - 1) + ", found " +
+        std::to_string(text.engram_pad_token_id));
   }
   map = build_engram_map(*tokenizer).compressed;
   map.resize(static_cast<size_t>(text.vocab_size),
@@ -74,7 +82,7 @@ Result<std::vector<std::string>> model_problems(const std::string& path,
   const auto tokenizer = load_tokenizer(path, file.config, options.need_tokenizer);
   if (!tokenizer) {
     problems.push_back(tokenizer.error().message);
-  } else if (const auto map = token_map_of(*tokenizer, file.config.text_config); !map) {
+  } else if (const auto map = token_map_of(path, *tokenizer, file.config.text_config); !map) {
     problems.push_back(map.error().message);
   } else if (problems.empty()) {
     const Result<Model> model = Model::make(file.config, checkpoint, *map, {});
@@ -95,7 +103,7 @@ Result<LoadedModel> load_model(const std::string& path, const LoadOptions& optio
   FATHOM_ASSIGN_OR_RETURN(loaded.tokenizer,
                           load_tokenizer(path, file.config, options.need_tokenizer));
   FATHOM_ASSIGN_OR_RETURN(std::vector<int32_t> token_map,
-                          token_map_of(loaded.tokenizer, file.config.text_config));
+                          token_map_of(path, loaded.tokenizer, file.config.text_config));
   FATHOM_ASSIGN_OR_RETURN(Model model, Model::make(file.config, *loaded.checkpoint,
                                                    std::move(token_map), options.model));
   loaded.model = std::make_unique<Model>(std::move(model));

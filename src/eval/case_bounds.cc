@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <filesystem>
 
 #include "base/file.h"
 #include "checkpoint/safetensors.h"
@@ -82,7 +81,8 @@ class Recorded {
 
 Result<CaseBounds> CaseBounds::read(const std::string& path) {
   CaseBounds bounds;
-  if (!std::filesystem::exists(path)) return bounds;
+  FATHOM_ASSIGN_OR_RETURN(const bool is_there, has_file(path));
+  if (!is_there) return bounds;
   FATHOM_ASSIGN_OR_RETURN(const std::string text, read_file(path, 64 << 20));
   boost::system::error_code code;
   const json::value root = json::parse(text, code);

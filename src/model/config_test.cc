@@ -244,6 +244,27 @@ TEST(Config, ImpossiblePlansAreRefusedByName) {
   expect_refused(damages);
 }
 
+// Found before a kernel narrows them: in FP32 the small ones are 0, the large ones infinite.
+TEST(Config, NumbersThatDecideNothingSaneAreRefusedByName) {
+  expect_refused({
+      {"swiglu_limit", [](auto& c) { c.text_config.swiglu_limit = 1e-300; }},
+      {"rms_norm_eps", [](auto& c) { c.text_config.rms_norm_eps = 1e-300; }},
+      {"hc_eps", [](auto& c) { c.text_config.hc_eps = 1e-46; }},
+      {"routed_scaling_factor", [](auto& c) { c.text_config.routed_scaling_factor = 1e13; }},
+      {"rope_theta", [](auto& c) { c.text_config.rope_theta = 1e300; }},
+      {"compress_rope_theta", [](auto& c) { c.text_config.compress_rope_theta = 1e300; }},
+      {"factor", [](auto& c) { c.text_config.rope_scaling.factor = 1e300; }},
+      {"attention_dropout", [](auto& c) { c.text_config.attention_dropout = 1e300; }},
+      {"attention_dropout", [](auto& c) { c.text_config.attention_dropout = -0.1; }},
+      {"initializer_range", [](auto& c) { c.text_config.initializer_range = 0; }},
+      {"image_token_id", [](auto& c) { c.image_token_id = -1; }},
+      {"image_token_id", [](auto& c) { c.image_token_id = 0x7fffffff; }},
+  });
+  ModelConfig config = plan("t12");
+  config.text_config.rms_norm_eps = 1e-30;
+  EXPECT_TRUE(validate_config(config, "c.json"));
+}
+
 TEST(Config, ADrafterNeedsItsOwnSettings) {
   ModelConfig config = plan("released");
   config.text_config.dspark_target_layer_ids = {};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 
 #include "model/config.h"
 #include "model/engram_hash.h"
@@ -100,6 +101,7 @@ class Validator {
     token("bos_token_id", config_.bos_token_id);
     token("eos_token_id", config_.eos_token_id);
     token("pad_token_id", config_.pad_token_id);
+    token("image_token_id", config_.image_token_id);
   }
 
   // Every quantised input is cut into blocks of 32 channels, latents into groups of 16.
@@ -137,8 +139,13 @@ class Validator {
     equal("text_config.rope_scaling.rope_type", text_.rope_scaling.rope_type, std::string("yarn"));
   }
 
+  // Kernels take these as FP32, in which a smaller number would be 0.
   void positive(const std::string& key, double found) {
-    require(found > 0 && found <= 1e12, key, "a positive number", found);
+    const bool fits = found >= std::numeric_limits<float>::min() && found <= 1e12;
+    require(fits, key, "a positive number of FP32, 1e12 at most", found);
+  }
+  void theta(const std::string& key, double found) {
+    require(found > 1 && found <= 1e12, key, "more than 1, 1e12 at most", found);
   }
 
   void numbers() {
@@ -146,13 +153,16 @@ class Validator {
     positive("text_config.rms_norm_eps", text_.rms_norm_eps);
     positive("text_config.hc_eps", text_.hc_eps);
     positive("text_config.routed_scaling_factor", text_.routed_scaling_factor);
-    require(text_.rope_theta > 1, "text_config.rope_theta", "more than 1", text_.rope_theta);
-    require(text_.compress_rope_theta > 1, "text_config.compress_rope_theta", "more than 1",
-            text_.compress_rope_theta);
+    theta("text_config.rope_theta", text_.rope_theta);
+    theta("text_config.compress_rope_theta", text_.compress_rope_theta);
+    require(text_.attention_dropout >= 0 && text_.attention_dropout < 1,
+            "text_config.attention_dropout", "a share from 0 to less than 1",
+            text_.attention_dropout);
+    positive("text_config.initializer_range", text_.initializer_range);
     positive("text_config.rope_scaling.beta_fast", text_.rope_scaling.beta_fast);
     positive("text_config.rope_scaling.beta_slow", text_.rope_scaling.beta_slow);
-    require(text_.rope_scaling.factor >= 1, "text_config.rope_scaling.factor", "at least 1",
-            text_.rope_scaling.factor);
+    require(text_.rope_scaling.factor >= 1 && text_.rope_scaling.factor <= 1e12,
+            "text_config.rope_scaling.factor", "1 to 1e12", text_.rope_scaling.factor);
     range("text_config.rope_scaling.original_max_position_embeddings",
           text_.rope_scaling.original_max_position_embeddings, 1, 1 << 24);
   }
@@ -271,7 +281,6 @@ class Validator {
   void vision() {
     range("vision_config.num_hidden_layers", vision_.num_hidden_layers, 0, 256);
     if (vision_.num_hidden_layers == 0) return;
-    token("image_token_id", config_.image_token_id);
     range("vision_config.hidden_size", vision_.hidden_size, 1, 1 << 16);
     range("vision_config.num_attention_heads", vision_.num_attention_heads, 1, 1024);
     const int64_t heads = std::max<int64_t>(1, vision_.num_attention_heads);
@@ -283,7 +292,8 @@ class Validator {
     range("vision_config.downsample_ratio", vision_.downsample_ratio, 1, 16);
     range("vision_config.max_image_tokens", vision_.max_image_tokens, 4, 1 << 20);
     range("vision_config.min_pixels", vision_.min_pixels, 1, 1 << 30);
-    require(vision_.rope_theta > 1, "vision_config.rope_theta", "more than 1", vision_.rope_theta);
+    theta("vision_config.rope_theta", vision_.rope_theta);
+    if (vision_.max_wh_ratio) positive("vision_config.max_wh_ratio", *vision_.max_wh_ratio);
   }
 
   const ModelConfig& config_;

@@ -129,7 +129,7 @@ Result<ToolsTemplate> parse_encoding_source(std::string_view source) {
 Result<ToolsTemplate> load_tools_template(const std::string& model_dir) {
   const std::string own = model_dir + "/encoding/tools_template.txt";
   const std::string released = model_dir + "/encoding/encoding.py";
-  const bool has_own = std::filesystem::exists(own);
+  FATHOM_ASSIGN_OR_RETURN(const bool has_own, has_file(own));
   const std::string& path = has_own ? own : released;
   auto text = read_text_file(path);
   if (!text && text.error().code == ErrorCode::kNotFound) {
