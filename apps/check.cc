@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <optional>
 
 #include "apps/common.h"
 #include "apps/progress.h"
@@ -75,7 +76,14 @@ class CheckVerb final : public Verb {
     // Computed from the bytes, not taken from the note beside the files: the question is whether
     // they are what they should be.
     FATHOM_ASSIGN_OR_RETURN(ThreadPool pool, ThreadPool::make(flags_.threads));
-    fingerprint_ = to_hex(weights_fingerprint(checkpoint, pool));
+    const Sha256Digest digest = weights_fingerprint(checkpoint, pool);
+    fingerprint_ = to_hex(digest);
+    const std::optional<Sha256Digest> noted = noted_fingerprint(checkpoint);
+    if (noted && *noted != digest) {
+      report.problems.push_back(path_ + "/.fathom-fingerprint: wanted " + fingerprint_ +
+                                ", found " + to_hex(*noted) +
+                                "; where the weights are right, remove the file");
+    }
     return report;
   }
 

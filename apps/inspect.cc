@@ -56,10 +56,10 @@ class InspectVerb final : public Verb {
 
   int run() override {
     const Result<void> read = plan_name_.empty() ? from_files() : from_plan();
-    if (!read) return fail(read.error());
+    if (!read) return closed(read.error());
     const ModelPlan plan = make_plan(config_);
     const Result<KvSpec> kv = KvSpec::make(plan.kv);
-    if (!kv) return fail(kv.error());
+    if (!kv) return closed(kv.error());
     if (output_.json) {
       print_json(to_json(plan, *kv));
     } else {
@@ -69,6 +69,21 @@ class InspectVerb final : public Verb {
   }
 
  private:
+  // A model that cannot be opened has no figures: its reason is the only problem.
+  int closed(const Error& error) const {
+    if (output_.json) {
+      boost::json::object report;
+      report["model"] = title_.empty() ? boost::json::value() : boost::json::value(title_);
+      for (const char* figure : {"parameters", "payload_bytes", "tensors", "kv_bytes_per_token",
+                                 "window_bytes_per_sequence", "encoder_layers", "layers"}) {
+        report[figure] = nullptr;
+      }
+      report["problems"] = boost::json::array{error.message};
+      print_json(report);
+    }
+    return fail(error);
+  }
+
   Result<void> from_plan() {
     title_ = plan_name_;
     FATHOM_ASSIGN_OR_RETURN(config_, plan_from(plan_name_));

@@ -63,6 +63,14 @@ std::string file_note(const Checkpoint& checkpoint) {
   return note;
 }
 
+std::string note_path(const Checkpoint& checkpoint) {
+  std::error_code failure;
+  const fs::path folder = fs::is_directory(checkpoint.path(), failure)
+                              ? fs::path(checkpoint.path())
+                              : fs::path(checkpoint.path()).parent_path();
+  return (folder / ".fathom-fingerprint").string();
+}
+
 bool from_hex(std::string_view text, Sha256Digest& digest) {
   if (text.size() != 2 * digest.size()) return false;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -143,23 +151,23 @@ Sha256Digest weights_fingerprint(const Checkpoint& checkpoint, ThreadPool& pool)
   return all.finish();
 }
 
-Sha256Digest cached_fingerprint(const Checkpoint& checkpoint, ThreadPool& pool) {
-  std::error_code failure;
-  const fs::path folder = fs::is_directory(checkpoint.path(), failure)
-                              ? fs::path(checkpoint.path())
-                              : fs::path(checkpoint.path()).parent_path();
-  const std::string path = (folder / ".fathom-fingerprint").string();
+std::optional<Sha256Digest> noted_fingerprint(const Checkpoint& checkpoint) {
   const std::string note = file_note(checkpoint);
-  const Result<std::string> kept = read_file(path, kNoteBytesMax);
+  const Result<std::string> kept = read_file(note_path(checkpoint), kNoteBytesMax);
+  if (note.empty() || !kept || !kept->starts_with(note) || !kept->ends_with('\n')) return {};
+  const std::string_view rest = std::string_view(*kept).substr(note.size());
   Sha256Digest digest = {};
-  if (!note.empty() && kept && kept->starts_with(note) && kept->ends_with('\n')) {
-    const std::string_view rest = std::string_view(*kept).substr(note.size());
-    if (from_hex(rest.substr(0, rest.size() - 1), digest)) return digest;
-  }
-  digest = weights_fingerprint(checkpoint, pool);
+  if (!from_hex(rest.substr(0, rest.size() - 1), digest)) return {};
+  return digest;
+}
+
+Sha256Digest cached_fingerprint(const Checkpoint& checkpoint, ThreadPool& pool) {
+  if (const auto noted = noted_fingerprint(checkpoint)) return *noted;
+  const std::string note = file_note(checkpoint);
+  const Sha256Digest digest = weights_fingerprint(checkpoint, pool);
   if (!note.empty()) {
     // A folder that cannot be written to costs the time of the next computation, nothing else.
-    (void)write_file_atomic(path, note + to_hex(digest) + "\n");
+    (void)write_file_atomic(note_path(checkpoint), note + to_hex(digest) + "\n");
   }
   return digest;
 }

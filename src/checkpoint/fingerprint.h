@@ -3,6 +3,7 @@
 // Two looks at every byte of a checkpoint, both in parallel.
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,13 @@ namespace fathom {
 // part framed by its length.
 Sha256Digest weights_fingerprint(const Checkpoint& checkpoint, ThreadPool& pool);
 
-// The same, kept beside the files in .fathom-fingerprint together with name, size, modification
-// time and inode of each. A note that does not match the files is ignored and replaced; where it
-// cannot be written, the digest is computed every time.
+// The digest in .fathom-fingerprint beside the files, where there is a note and it is of these
+// files; nothing is computed.
+std::optional<Sha256Digest> noted_fingerprint(const Checkpoint& checkpoint);
+
+// The same as weights_fingerprint, kept beside the files in .fathom-fingerprint together with name,
+// size, modification time and inode of each. A note that does not match the files is ignored and
+// replaced; where it cannot be written, the digest is computed every time.
 Sha256Digest cached_fingerprint(const Checkpoint& checkpoint, ThreadPool& pool);
 
 // Values that no weight may have: NaN codes of E4M3 and E8M0, NaN and infinity of BF16 and F32.

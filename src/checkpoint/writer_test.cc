@@ -325,6 +325,26 @@ TEST_F(CheckpointWriterTest, TheFingerprintIsKeptAndForgottenWithTheFiles) {
 }
 
 // A folder in the place of the note keeps also the administrator from writing it.
+TEST_F(CheckpointWriterTest, ANoteTellsWhatItHoldsAndNothingOfOtherFiles) {
+  write_all(folder(), 1 << 20);
+  ThreadPool pool(1);
+  const auto checkpoint = Checkpoint::open(folder());
+  ASSERT_TRUE(checkpoint);
+  EXPECT_FALSE(noted_fingerprint(*checkpoint));
+  const Sha256Digest digest = cached_fingerprint(*checkpoint, pool);
+  EXPECT_EQ(noted_fingerprint(*checkpoint), digest);
+  const std::string path = folder() + "/.fathom-fingerprint";
+  std::string note = *read_file(path);
+  char& digit = note[note.size() - 2];
+  digit = digit == '0' ? '1' : '0';
+  ASSERT_TRUE(write_file_atomic(path, note));
+  ASSERT_TRUE(noted_fingerprint(*checkpoint));
+  EXPECT_NE(noted_fingerprint(*checkpoint), digest);
+  note[note.find("size ") + 5] = '0';
+  ASSERT_TRUE(write_file_atomic(path, note));
+  EXPECT_FALSE(noted_fingerprint(*checkpoint));
+}
+
 TEST_F(CheckpointWriterTest, TheFingerprintNeedsNoNote) {
   ThreadPool pool(1);
   write_all(folder(), 1 << 20);

@@ -20,6 +20,7 @@ struct Tokenizer::Parts {
   AddedTokenMatcher matcher;
   std::vector<bool> is_added;    // by id
   std::vector<bool> is_special;  // by id
+  std::string name;              // of the file, for messages
   size_t token_bytes_max = 1;
 };
 
@@ -63,9 +64,10 @@ Result<Tokenizer> Tokenizer::from_json(std::string_view json, std::string_view n
   if (!pretokenizer) {
     return invalid(fmt::format("{}: pre_tokenizer: {}", name, pretokenizer.error().message));
   }
-  auto parts = std::make_unique<Parts>(Parts{
-      Bpe(file), std::move(*pretokenizer), AddedTokenMatcher(file.added),
-      std::vector<bool>(file.token_bytes.size()), std::vector<bool>(file.token_bytes.size())});
+  auto parts = std::make_unique<Parts>(
+      Parts{Bpe(file), std::move(*pretokenizer), AddedTokenMatcher(file.added),
+            std::vector<bool>(file.token_bytes.size()), std::vector<bool>(file.token_bytes.size()),
+            std::string(name)});
   for (const AddedToken& token : file.added) {
     parts->is_added[token.id] = true;
     parts->is_special[token.id] = token.special;
@@ -78,7 +80,10 @@ Result<Tokenizer> Tokenizer::from_json(std::string_view json, std::string_view n
 
 Result<void> Tokenizer::encode_plain(std::string_view text, Work* work) const {
   work->ends.clear();
-  FATHOM_RETURN_IF_ERROR(parts_->pretokenizer.split(text, &work->split, &work->ends));
+  if (const auto cut = parts_->pretokenizer.split(text, &work->split, &work->ends); !cut) {
+    return Error{cut.error().code,
+                 fmt::format("{}: pre_tokenizer: {}", parts_->name, cut.error().message)};
+  }
   size_t begin = 0;
   for (const size_t end : work->ends) {
     if (!work->fits(end - begin)) return too_many(work->ids_max);
