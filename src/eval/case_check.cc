@@ -51,7 +51,7 @@ class CaseRun {
   Result<void> check_prompts() const;
   Result<void> check_prompt(const StoredTensor& stored) const;
   Error wrong(const std::string& tensor, const std::string& text) const {
-    return invalid("case " + compare_.name() + ": " + tensor + ": " + text);
+    return invalid(tensor + ": " + text);
   }
 
   CaseComparison compare_;
@@ -478,7 +478,9 @@ Result<CaseReport> check_cases(const std::string& path, Ops& ops, const CaseOpti
     FATHOM_ASSIGN_OR_RETURN(const Checkpoint stored, Checkpoint::open(file));
     const size_t n_problems = report.problems.size();
     CaseRun run({name, stored, bounds, report}, *loaded.model, ops);
-    FATHOM_RETURN_IF_ERROR(run.run());
+    if (const Result<void> done = run.run(); !done) {
+      return Error{done.error().code, file + ": " + done.error().message};
+    }
     ++report.cases;
     ++(report.problems.size() == n_problems ? report.passed : report.failed);
     if (options.progress) options.progress(report.cases, static_cast<int64_t>(files.size()));

@@ -85,6 +85,28 @@ TEST(StoredCases, AnUnknownNameIsAProblem) {
   EXPECT_EQ(report->failed, 1);
 }
 
+// A token that the model does not have: the runner knows no file, the message must.
+TEST(StoredCases, ACaseThatCannotRunIsNamedByItsFile) {
+  const fs::path folder =
+      fs::path(testing::TempDir()) / ("fathom_bad_case_" + std::to_string(::getpid()));
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  std::string bytes = *read_file(kModel + "/cases/decode.safetensors");
+  const auto stored = Checkpoint::open(kModel + "/cases/decode.safetensors");
+  ASSERT_TRUE(stored);
+  const auto* tokens = static_cast<const std::byte*>(stored->get("tokens")->data);
+  bytes[static_cast<size_t>(tokens - stored->files()[0].bytes().data()) + 1] = '\x7f';
+  const std::string file = (folder / "decode.safetensors").string();
+  ASSERT_TRUE(write_file_atomic(file, bytes));
+  const auto ops = make_backend({.n_threads = 1});
+  const auto report = check_cases(kModel, **ops, {.cases = folder.string(), .manifest = ""});
+  fs::remove_all(folder);
+  ASSERT_FALSE(report);
+  EXPECT_TRUE(
+      report.error().message.starts_with(file + ": token id at position 0: wanted 0 to 255"))
+      << report.error().message;
+}
+
 TEST(StoredCases, AFolderWithoutCasesIsAnError) {
   const auto ops = make_backend({.n_threads = 1});
   EXPECT_FALSE(check_cases(kModel, **ops, {.cases = kModel, .manifest = ""}));
