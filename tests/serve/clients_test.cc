@@ -23,6 +23,10 @@ constexpr char kChat[] = "/v1/chat/completions";
 constexpr char kWordy[] =
     R"({"prompt":[5,6,7],"n":2,"max_tokens":300,"temperature":2,"seed":1,"logprobs":20,)"
     R"("stream":true})";
+// Some 1.5 MB.
+constexpr char kEndless[] =
+    R"({"prompt":[5,6,7],"n":3,"max_tokens":450,"temperature":2,"seed":1,"logprobs":20,)"
+    R"("stream":true})";
 constexpr char kShort[] = R"({"prompt":[8,9,10],"max_tokens":6,"seed":3})";
 
 std::optional<std::string> line_with(Served& served, const std::string& text) {
@@ -53,9 +57,9 @@ void expect_cut_off(const ServerOptions& options) {
   Served served(options);
   const json::value alone = choices_of(served, kShort);
   HttpClient slow(served.port(), 4096);
-  slow.send(post_text("/v1/completions", kWordy));
+  slow.send(post_text("/v1/completions", kEndless));
   EXPECT_EQ(choices_of(served, kShort), alone);
-  ASSERT_TRUE(logs(served, "POST /v1/completions 499 "));
+  ASSERT_TRUE(logs(served, "POST /v1/completions 499 ")) << testing::PrintToString(served.log());
   EXPECT_EQ(choices_of(served, kShort), alone);
   EXPECT_FALSE(slow.read_until("[DONE]"));
   EXPECT_TRUE(slow.unread().starts_with("HTTP/1.1 200 OK\r\n"));
