@@ -107,6 +107,7 @@ void ServerLoop::deliver(std::vector<Output>& outputs) {
     if (waiting.blocked != nullptr && n_waiting > options_.waiting_outputs_max &&
         !waiting.blocked->has_room()) {
       waiting.overrun = true;
+      waiting.blocked->plain().cancel();  // the write that nobody takes
     }
     waiting.bell.cancel();
   }
