@@ -9,6 +9,7 @@
 
 #include "apps/input.h"
 #include "apps/usage.h"
+#include "apps/words.h"
 #include "text/quote.h"
 
 namespace fathom {
@@ -78,6 +79,10 @@ Result<std::vector<std::string>> words_for(const std::string& file, const Settin
   if (!words_of(node, words)) {
     return at_node(file, node, key + ": wanted a string, a number or a list of them");
   }
+  for (const std::string& word : words) {
+    const std::string fault = list_fault(*setting.option, word);
+    if (!fault.empty()) return at_node(file, node, key + ": " + fault);
+  }
   if (static_cast<int>(words.size()) > setting.option->get_items_expected_max()) {
     return at_node(file, node, key + ": wanted one value, found " + std::to_string(words.size()));
   }
@@ -138,6 +143,7 @@ Result<Settings> settings_of(const std::string& file, const toml::table& table,
                              const CLI::App& verb) {
   Settings settings;
   FATHOM_RETURN_IF_ERROR(collect(file, table, verb, true, settings));
+  Settings own;
   for (const auto& [key, node] : table) {
     if (!node.is_table()) continue;
     const CLI::App* owner = verb_named(*verb.get_parent(), key.str());
@@ -146,7 +152,14 @@ Result<Settings> settings_of(const std::string& file, const toml::table& table,
     }
     Settings others;
     FATHOM_RETURN_IF_ERROR(
-        collect(file, *node.as_table(), *owner, false, owner == &verb ? settings : others));
+        collect(file, *node.as_table(), *owner, false, owner == &verb ? own : others));
+  }
+  // A key of the section wins over one at the top that says the same or excludes it.
+  for (const auto& [name, setting] : own) {
+    for (const CLI::Option* other : setting.option->get_excludes()) {
+      settings.erase(other->get_name());
+    }
+    settings[name] = setting;
   }
   return settings;
 }

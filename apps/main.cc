@@ -10,13 +10,21 @@
 #include "apps/signals.h"
 #include "apps/usage.h"
 #include "apps/verb.h"
+#include "apps/words.h"
 #include "ops/backends.h"
 
 namespace {
 
+// Clang's __VERSION__ names it, GCC's is the number alone.
+#ifdef __clang__
+constexpr const char* kCompiler = __VERSION__;
+#else
+constexpr const char* kCompiler = "GCC " __VERSION__;
+#endif
+
 std::string version_text() {
   std::string text = std::string("fathom ") + FATHOM_VERSION + "\ncommit " + FATHOM_COMMIT +
-                     "\ncompiler " + __VERSION__ + "\nbackends";
+                     "\ncompiler " + kCompiler + "\nbackends";
   const std::vector<std::string> found = fathom::available_backends();
   for (const std::string& name : found) text += "\n  " + name;
   if (found.empty() || !found.front().starts_with("cuda")) {
@@ -49,6 +57,19 @@ std::vector<KnownVerb> add_verbs(CLI::App& program) {
   return verbs;
 }
 
+fathom::Result<std::vector<std::string>> separate_behind_verb(
+    const std::vector<KnownVerb>& verbs, const std::vector<std::string>& words) {
+  for (const KnownVerb& verb : verbs) {
+    if (words.empty() || words.front() != verb.verb->name()) continue;
+    FATHOM_ASSIGN_OR_RETURN(
+        std::vector<std::string> separate,
+        fathom::separate_values(*verb.options, {words.begin() + 1, words.end()}));
+    separate.insert(separate.begin(), words.front());
+    return separate;
+  }
+  return words;
+}
+
 int run_verb(int argc, char** argv) {
   CLI::App program("fathom: an engine for the DeepSeek-V4.1-Flash architecture", "fathom");
   program.set_version_flag("--version", version_text());
@@ -69,8 +90,10 @@ int run_verb(int argc, char** argv) {
   if (!known) return fathom::wrong_usage(fathom::unknown_verb(program, words.front()), "");
   const std::string verb_name =
       words.empty() || words.front().starts_with('-') ? std::string() : words.front();
+  const fathom::Result<std::vector<std::string>> separate = separate_behind_verb(verbs, words);
+  if (!separate) return fathom::wrong_usage(separate.error().message, verb_name);
   try {
-    program.parse(argc, argv);
+    program.parse(std::vector<std::string>(separate->rbegin(), separate->rend()));
   } catch (const CLI::Success& done) {  // --help, --version
     return fathom::finish(program.exit(done));
   } catch (const CLI::ExcludesError& error) {
@@ -81,7 +104,7 @@ int run_verb(int argc, char** argv) {
     }
     return fathom::wrong_usage(error.what(), verb_name);
   } catch (const CLI::ParseError& error) {
-    return fathom::wrong_usage(fathom::usage_message(error, program, words), verb_name);
+    return fathom::wrong_usage(fathom::usage_message(error, program, *separate), verb_name);
   }
   for (const KnownVerb& verb : verbs) {
     if (!verb.options->parsed()) continue;

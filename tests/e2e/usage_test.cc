@@ -143,9 +143,51 @@ TEST(Usage, EmptyValuesAreRefused) {
        {"--keys", "--new-key", "--tls-cert", "--tls-key", "--name", "--listen", "--store"}) {
     uses.push_back({{"serve", name, ""}, empty(name)});
   }
+  for (const char* option : {"--model", "--stop", "--config", "--file", "-m"}) {
+    uses.push_back({{"run", std::string(option) + "=", "--json"}, empty(option)});
+  }
+  uses.push_back({{"run", "--seed=", "--json"}, {"--seed: wanted 0 to ", "found nothing"}});
+  uses.push_back({{"run", "-n=", "2"}, {"-n: wanted 0 to ", "found nothing"}});
+  uses.push_back({{"synth", "--plan", "t12", "--out=", "--json"}, empty("--out")});
+  uses.push_back({{"inspect", "--plan=", "--json"}, {"--plan: wanted "}});
   expect_all_usage(uses);
   const Outcome no_text = run_program({.args = {"tokenize", "-p", ""}});
   EXPECT_EQ(no_text.status, 0) << no_text.err;
+}
+
+// What stands behind = is the value, also where it is empty or looks like an option.
+TEST(Usage, ValuesBehindAnEqualsSignAreTheOptionsOwn) {
+  const auto text_of = [](const Words& args) {
+    const Outcome outcome = run_program({.args = args});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome.out.substr(outcome.out.find("\"text\""));
+  };
+  const Words tokenize = {"tokenize", "-m", kModel, "--json"};
+  const std::vector<std::pair<Words, std::string>> uses = {{{"--prompt="}, ""},
+                                                           {{"-p="}, ""},
+                                                           {{"-p=The"}, "The"},
+                                                           {{"--prompt=--plain"}, "--plain"},
+                                                           {{"-p", "--plain"}, "--plain"},
+                                                           {{"-p==x"}, "=x"},
+                                                           {{"--prompt=", "--plain"}, ""}};
+  for (const auto& [words, text] : uses) {
+    SCOPED_TRACE(words.front());
+    Words args = tokenize;
+    args.insert(args.end(), words.begin(), words.end());
+    EXPECT_EQ(text_of(args), "\"text\":\"" + text + "\"}\n");
+  }
+  const Outcome nothing =
+      run_program({.args = {"run", "-m", kModel, "-p", "The", "--regex=", "--json"}});
+  EXPECT_EQ(nothing.status, 0) << nothing.err;
+  EXPECT_TRUE(nothing.out.starts_with("{\"text\":\"\",")) << nothing.out;
+  expect_all_usage({
+      {{"run", "-p", "a", "--json=xyz"}, {"--json: wanted no value, found xyz"}},
+      {{"run", "-p", "a", "--json=2"}, {"--json: wanted no value, found 2"}},
+      {{"run", "-p", "a", "--quiet="}, {"--quiet: wanted no value, found "}},
+      {{"bench", "--suite", "cpu,"}, {"--suite: wanted a list", "an empty element in cpu,"}},
+      {{"bench", "--suite=,"}, {"--suite: wanted a list"}},
+      {{"eval", "--sets=a,,b"}, {"--sets: wanted a list"}},
+  });
 }
 
 // An option that changes nothing beside the others is a slip, and is said to be one.
@@ -206,6 +248,8 @@ TEST(Usage, VersionTellsOfCuda) {
   const Outcome version = run_program({.args = {"--version"}});
   EXPECT_EQ(version.status, 0);
   EXPECT_NE(version.out.find("cuda"), std::string::npos) << version.out;
+  EXPECT_TRUE(std::regex_search(version.out, std::regex("\ncompiler (GCC|.*Clang) [0-9]+")))
+      << version.out;
 }
 
 TEST(Usage, HelpNamesTheWordsOfTheScript) {
@@ -418,6 +462,11 @@ TEST_F(ConfigFileTest, ItGivesWhatTheCommandLineDoesNot) {
   const Outcome model = with("plan=\"released\"\n", {"inspect", "-m", kT12, "--json"});
   EXPECT_NE(model.out.find("\"parameters\":3986200,"), std::string::npos) << model.out;
   expect_usage(with("prompt=\"x\"\nids=\"1\"\n", run), {"wanted one of --", "found both"});
+  // A section's keys win over what they exclude at the top.
+  const Outcome section =
+      with("model=\"/nowhere\"\n[inspect]\nplan=\"t12\"\n", {"inspect", "--json"});
+  EXPECT_EQ(section.status, 0) << section.err;
+  EXPECT_NE(section.out.find("\"model\":\"t12\""), std::string::npos) << section.out;
 }
 
 // A file serves many uses: what has no effect in this one is passed over. On the command line it is
