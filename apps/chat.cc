@@ -11,6 +11,7 @@
 #include "apps/chat_prompt.h"
 #include "apps/common.h"
 #include "apps/generation_flags.h"
+#include "apps/input.h"
 #include "apps/numbers.h"
 #include "apps/progress.h"
 #include "apps/verb.h"
@@ -47,12 +48,16 @@ bool wait_for_line() {
   return (sources[1].revents & POLLIN) == 0;
 }
 
+Error stopped() { return {ErrorCode::kCancelled, "standard input: stopped"}; }
+
+constexpr uint64_t kLineBytesMax = uint64_t{1} << 28;
+
 constexpr const char* kHelp =
     "/help       this text\n"
     "/reset      forget the conversation\n"
     "/think      reason before answering, on or off\n"
     "/effort N   1 to 100\n"
-    "/exit       leave (or ctrl-D)\n"
+    "/exit       leave (or /quit, or ctrl-D)\n"
     "ctrl-C stops the answer, not the program.\n";
 
 class ChatVerb final : public Verb {
@@ -94,20 +99,20 @@ class ChatVerb final : public Verb {
     reset();
     const bool terminal = ::isatty(0) != 0;
     if (terminal) std::cout << "/help tells what there is.\n";
-    while (!std::cin.eof()) {  // a last line may end without a newline
+    InputLines lines(kLineBytesMax);
+    while (!lines.at_end()) {  // a last line may end without a newline
       forget_interrupts();
       if (terminal) std::cout << "> " << std::flush;
-      std::string line;
-      if ((terminal && !wait_for_line()) || !std::getline(std::cin, line)) {
-        if (!interrupted.exchange(false)) break;
-        std::cin.clear();
-        ::clearerr(stdin);
+      const Result<std::optional<std::string>> line =
+          terminal && !wait_for_line() ? stopped() : lines.next();
+      if (!line && line.error().code == ErrorCode::kCancelled) {
         std::cout << "\n(/exit or ctrl-D leaves)\n";
         continue;
       }
-      if (line == "/exit") break;
-      if (line.empty() || command(line)) continue;
-      Result<void> done = answer(line);
+      if (!line) return line.error();
+      if (!*line || **line == "/exit" || **line == "/quit") break;
+      if ((*line)->empty() || command(**line)) continue;
+      Result<void> done = answer(**line);
       if (done) continue;
       // The turn did not happen; what was said before stays.
       request_.messages.pop_back();

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <utility>
 
 #include "base/descriptor.h"
 #include "base/file.h"
@@ -41,6 +42,43 @@ bool wait_when_reading(const FileDescriptor& file) {
 
 }  // namespace
 
+void hold_standard_streams() {
+  for (int number = 0; number <= 2; ++number) {
+    if (::fcntl(number, F_GETFD) >= 0 || errno != EBADF) continue;
+    // The lowest free number is this one. It can be used the wrong way round only.
+    [[maybe_unused]] const int held = ::open("/dev/null", number == 0 ? O_WRONLY : O_RDONLY);
+  }
+}
+
+Result<std::optional<std::string>> InputLines::next() {
+  char piece[kPieceBytes];
+  while (true) {
+    const size_t end = read_.find('\n', seen_);
+    if (end != std::string::npos) {
+      std::optional<std::string> line = read_.substr(0, end);
+      read_.erase(0, end + 1);
+      seen_ = 0;
+      return line;
+    }
+    seen_ = read_.size();
+    if (seen_ > line_bytes_max_) return too_much("standard input: a line", line_bytes_max_);
+    if (at_end_ && read_.empty()) return std::optional<std::string>();
+    if (at_end_) {
+      seen_ = 0;
+      return std::optional<std::string>(std::exchange(read_, {}));
+    }
+    const ssize_t n = ::read(0, piece, sizeof(piece));
+    if (n < 0 && errno == EINTR) {
+      read_.clear();
+      seen_ = 0;
+      return Error{ErrorCode::kCancelled, "standard input: stopped"};
+    }
+    if (n < 0) return file_error("standard input", "read");
+    at_end_ = n == 0;
+    read_.append(piece, static_cast<size_t>(n));
+  }
+}
+
 Result<std::string> read_standard_input(uint64_t max_bytes) {
   std::string text;
   char piece[kPieceBytes];
@@ -49,7 +87,7 @@ Result<std::string> read_standard_input(uint64_t max_bytes) {
     text.append(piece, std::fread(piece, 1, sizeof(piece), stdin));
     if (text.size() > max_bytes) return too_much("standard input", max_bytes);
   }
-  if (std::ferror(stdin) != 0) return io_error("standard input: cannot read");
+  if (std::ferror(stdin) != 0) return file_error("standard input", "read");
   return text;
 }
 
@@ -60,6 +98,7 @@ Result<std::string> read_text(const std::string& path, uint64_t max_bytes) {
   struct stat status = {};
   if (::fstat(file.get(), &status) != 0) return file_error(path, "stat");
   const bool pipe = S_ISFIFO(status.st_mode);
+  if (S_ISDIR(status.st_mode)) return invalid(path + ": wanted a file or a pipe, found a folder");
   if (!pipe && !S_ISCHR(status.st_mode)) return read_file(path, max_bytes);
   if (!wait_when_reading(file)) return file_error(path, "read");
   FATHOM_ASSIGN_OR_RETURN(std::string text, read_to_end(file, path, max_bytes));

@@ -7,6 +7,7 @@
 
 #include "apps/common.h"
 #include "apps/config_file.h"
+#include "apps/input.h"
 #include "apps/signals.h"
 #include "apps/usage.h"
 #include "apps/verb.h"
@@ -123,6 +124,7 @@ int run_verb(int argc, char** argv) {
 
 // What the standard library raises is want of memory, in all but bugs: one line, not an abort.
 int main(int argc, char** argv) {
+  fathom::hold_standard_streams();
   fathom::report_memory_faults();
   try {
     return run_verb(argc, argv);

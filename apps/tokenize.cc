@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <iostream>
 
@@ -102,9 +104,9 @@ class TokenizeVerb final : public Verb {
       const Result<std::vector<TokenId>> list = parse_list(text);
       if (!list) return invalid(source() + ": " + list.error().message);
       const std::vector<TokenId>& ids = *list;
-      FATHOM_ASSIGN_OR_RETURN(const std::string decoded, tokenizer_->decode(ids));
+      FATHOM_ASSIGN_OR_RETURN(const std::string decoded, tokenizer_->decode_bytes(ids));
+      if (!json_) return print_bytes(decoded), Result<void>();
       result = {{"ids", json::value_from(ids)}, {"text", decoded}};
-      if (!json_) std::cout << decoded;
     } else {
       FATHOM_ASSIGN_OR_RETURN(const std::vector<TokenId> ids, encode(text));
       result = {{"ids", json::value_from(ids)}, {"text", text}};
@@ -118,6 +120,14 @@ class TokenizeVerb final : public Verb {
     return {};
   }
 
+  // The bytes of the ids and no more, so that a file comes back as it was; a shell's prompt should
+  // begin a line.
+  static void print_bytes(const std::string& bytes) {
+    std::cout << bytes;
+    if (::isatty(1) != 0 && !bytes.ends_with('\n')) std::cout << "\n";
+    std::cout << std::flush;
+  }
+
   // What `tokenize` says of an empty text is nothing, and decodes to it.
   static Result<std::vector<TokenId>> parse_list(const std::string& text) {
     if (text.find_first_not_of(" \t\r\n") == std::string::npos) return std::vector<TokenId>();
@@ -126,13 +136,14 @@ class TokenizeVerb final : public Verb {
 
   Result<void> run_lines() {
     FATHOM_RETURN_IF_ERROR(load());
-    std::string line;
-    for (int64_t number = 1; std::getline(std::cin, line); ++number) {
-      if (line.empty()) continue;
-      Result<void> done = run_line(line);
+    InputLines lines(kMaxInputBytes);
+    for (int64_t number = 1;; ++number) {
+      FATHOM_ASSIGN_OR_RETURN(const std::optional<std::string> line, lines.next());
+      if (!line) return {};
+      if (line->empty()) continue;
+      const Result<void> done = run_line(*line);
       if (!done) return invalid("line " + std::to_string(number) + ": " + done.error().message);
     }
-    return {};
   }
 
   Result<void> run_line(const std::string& line) {

@@ -342,7 +342,7 @@ TEST(BadInput, ValuesThatTheModelCannotTake) {
       {{"run", "-m", t12, "--ids", "1,2,3,4,5", "--context", "4"},
        {"context: wanted at most 4 tokens, found 5"}},
       {{"run", "-m", model, "-f", folder + "/no such file"}, {"/no such file: cannot open"}},
-      {{"run", "-m", model, "-f", folder}, {folder, "expected a regular file"}},
+      {{"run", "-m", model, "-f", folder}, {folder + ": wanted a file or a pipe, found a folder"}},
       {{"run", "-m", folder + "/no such model", "-p", "hi"},
        {"/no such model/config.json: cannot open"}},
       {{"chat", "-m", folder + "/no such model"}, {"/no such model/config.json: cannot open"}},
@@ -389,6 +389,30 @@ TEST(BadInput, StandardInputAndOutputThatAreNotThere) {
     expect_refused(run_program({.args = args, .output_path = "/dev/full"}),
                    {"standard output: wanted to write all of it"}, "");
   }
+}
+
+// An end of the input that is no end is not taken for one, whoever reads it.
+TEST(BadInput, StandardInputThatCannotBeReadIsAFailure) {
+  const std::string model = std::string(FATHOM_SOURCE_DIR) + "/models/fathom-34m";
+  for (const Words& args :
+       {Words{"run", "-m", model}, Words{"tokenize", "-m", model}, Words{"prompt", "-m", model},
+        Words{"tokenize", "-m", model, "--jsonl"}, Words{"chat", "-m", model}}) {
+    SCOPED_TRACE(args[0] + " " + args.back());
+    expect_refused(run_program({.args = args, .closed_input = true}),
+                   {"standard input: cannot read: Bad file descriptor"}, "");
+    expect_refused(run_program({.args = args, .input_path = "/"}),
+                   {"standard input: cannot read: Is a directory"}, "");
+  }
+  const Words lines = {"tokenize", "-m", model, "--jsonl"};
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which need the addresses
+  expect_refused(
+      run_program({.args = lines, .input_path = "/dev/zero", .address_bytes = uint64_t{256} << 20}),
+      {"memory: "}, "");
+#endif
+  const Outcome last =
+      run_program({.args = lines, .input = "\n{\"text\":\"a\"}\n{\"text\":\"b\"}"});
+  EXPECT_EQ(last.status, 0) << last.err;
+  EXPECT_EQ(std::ranges::count(last.out, '\n'), 2) << last.out;
 }
 
 // A report is output: problems stand in it, one a line.

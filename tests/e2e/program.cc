@@ -71,6 +71,9 @@ Outcome run_program(const Invocation& invocation) {
     ::dup2(in[0], 0);
     ::dup2(out[1], 1);
     ::dup2(err[1], 2);
+    if (!invocation.input_path.empty()) {
+      ::dup2(::open(invocation.input_path.c_str(), O_RDONLY | O_CLOEXEC), 0);
+    }
     if (invocation.closed_input) ::close(0);
     if (invocation.address_bytes > 0) {
       const rlimit limit = {invocation.address_bytes, invocation.address_bytes};

@@ -15,6 +15,7 @@ struct Invocation {
   std::vector<std::string> args;
   std::string input;                          // on standard input, from a pipe
   bool closed_input = false;                  // standard input is not open at all
+  std::string input_path = {};                // standard input instead; empty: the pipe
   std::string output_path = {};               // standard output; empty: kept
   uint64_t address_bytes = 0;                 // limit of its address space; 0: none
   uint64_t stack_bytes = 0;                   // limit of each thread's stack; 0: that of the test

@@ -186,6 +186,24 @@ TEST(Terminal, ChatSaysWhatACommandDid) {
   EXPECT_TRUE(has(outcome.out, "\n/effort: wanted 1 to 100; effort 75\neffort 9\n")) << outcome.out;
 }
 
+TEST(Terminal, ChatEndsAtItsLastWord) {
+  for (const char* word : {"/exit\n", "/quit\n", "/quit"}) {
+    const Outcome outcome =
+        run_program({.args = {"chat", "-m", kModel}, .input = std::string(word) + "\n/foo\n"});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_EQ(outcome.out, "");
+  }
+}
+
+// What was decoded is looked at in a terminal and is a file's in a pipe.
+TEST(Terminal, DecodedTextEndsALineInATerminalOnly) {
+  const std::vector<std::string> args = {"tokenize", "-m", kModel, "--decode", "-p", "65,66"};
+  const std::string text = run_program({.args = args}).out;
+  EXPECT_FALSE(text.empty() || text.ends_with('\n')) << text;
+  const Outcome shown = run_in_terminal(args, [](const std::string&) { return std::string(); });
+  EXPECT_EQ(shown.out, text + "\r\n");
+}
+
 TEST(Terminal, RunReadsAPipe) {
   const Outcome piped =
       run_program({.args = {"run", "-m", kModel, "-n", "8"}, .input = "def add(a, b):"});
