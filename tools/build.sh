@@ -6,14 +6,28 @@ die() {
   say "$*"
   exit 1
 }
+# tell WORDS...: what is no failure, and not said with --quiet.
+quiet=
+tell() { if [ -z "$quiet" ]; then say "$@"; fi; }
+
+# A redirection that fails would end the shell, in its own words.
+require_writable() {
+  mkdir -p "$root/build" 2>/dev/null || die "build: $root/build: cannot create"
+  for place in "$root/build" "$root/build/.lock" "$root/build/release"; do
+    if [ -e "$place" ] && ! [ -w "$place" ]; then
+      die "build: $place: wanted what this user may write, found what it may not; whose it is" \
+        "builds first"
+    fi
+  done
+}
 
 # One installation or build at a time: a second use waits for the first and then finds it done.
 take_lock() {
-  mkdir -p "$root/build" || die "build: cannot create $root/build"
+  require_writable
   command -v flock >/dev/null 2>&1 || return 0
   exec 9>"$root/build/.lock"
-  if ! flock -n 9; then
-    say "another ./fathom is building here; waiting for it"
+  if ! flock -w 2 9; then
+    tell "another ./fathom is building here; waiting for it"
     flock 9
   fi
 }
@@ -99,7 +113,7 @@ install_packages() {
     return 1
   fi
   chosen=$(choose_packages "$1")
-  say "installing with ${as_root:+$as_root }apt-get: $(printf '%s' "$chosen" | tr '\n' ' ')"
+  tell "installing with ${as_root:+$as_root }apt-get: $(printf '%s' "$chosen" | tr '\n' ' ')"
   # shellcheck disable=SC2086 # one word a package
   if ! run_logged "apt-get install" "$log" apt_get install -y --no-install-recommends $chosen; then
     show_log "$log" "setup: apt-get install failed"
@@ -126,11 +140,14 @@ choose_packages() {
   done | sort -u
 }
 
-# run_logged WHAT LOG COMMAND...: output goes to LOG; on a terminal its last line is shown.
+# run_logged WHAT LOG COMMAND...: output goes to LOG; on a terminal its last line is shown,
+# elsewhere WHAT where $announce is set.
+announce=
 run_logged() {
   what=$1 log_file=$2
   shift 2
-  if ! [ -t 2 ]; then
+  if ! [ -t 2 ] || [ -n "$quiet" ]; then
+    if [ -n "$announce" ]; then tell "$what"; fi
     "$@" >"$log_file" 2>&1 9>&-
     return
   fi
@@ -242,14 +259,59 @@ cuda_obstacle() {
   fi
 }
 
-# build_release TARGET...: what ./fathom runs, with the CUDA backend where there is a toolkit.
-build_release() {
+# choose_cuda: $cmake_arguments of the release build, with the CUDA backend where there is a
+# toolkit; $reason: why it has none.
+choose_cuda() {
+  cmake_arguments=
   reason=$(cuda_obstacle)
-  if [ -z "$reason" ]; then
-    cmake_arguments=-DFATHOM_CUDA=ON
-  elif ! [ -e "$root/build/release/.built" ]; then
-    say "building without the CUDA backend: $reason"
+  if [ -z "$reason" ]; then cmake_arguments=-DFATHOM_CUDA=ON; fi
+}
+
+# What build/release depends on beside the age of files.
+release_facts() {
+  printf '%s %s %s\n' "$root" "$cmake_arguments" "$(cd "$root/build" && echo .packages-*)"
+}
+
+# is_current: whether the program was built from what is here now. Told without the lock and without
+# writing, so that a use need not wait for another one and may be another user's.
+is_current() {
+  current=$root/build/release/.current
+  choose_cuda
+  [ -x "$root/build/release/fathom" ] && [ -e "$current" ] || return 1
+  [ "$(cat "$current")" = "$(release_facts)" ] || return 1
+  changed=$(cd "$root" && find src apps cmake CMakeLists.txt CMakePresets.json tools/packages.txt \
+    -newer "$current" -print 2>/dev/null | head -n 1)
+  # A new package may have new headers.
+  if [ -z "$changed" ]; then changed=$(find /var/lib/dpkg/status -newer "$current" 2>/dev/null); fi
+  [ -z "$changed" ]
+}
+
+# build_program: what ./fathom runs, where it is not current.
+build_program() {
+  if is_current; then return 0; fi
+  require_writable
+  ensure_packages build
+  tell_without_cuda
+  locked build_program_now
+}
+
+build_program_now() {
+  # As old as the first file that the build looks at: a change while it runs is built the next time.
+  release_facts >"$root/build/.began"
+  build_now release fathom || return 1
+  mv "$root/build/.began" "$root/build/release/.current"
+}
+
+tell_without_cuda() {
+  if [ -n "$reason" ] && ! [ -e "$root/build/release/.built" ]; then
+    tell "building without the CUDA backend: $reason"
   fi
+}
+
+# build_release TARGET...: the release build.
+build_release() {
+  choose_cuda
+  tell_without_cuda
   built=0
   build release "$@" || built=$?
   cmake_arguments=
@@ -265,7 +327,7 @@ build_now() {
   # shellcheck disable=SC2086 # several arguments
   configure "$preset" ${cmake_arguments-} || return 1
   if ! [ -e "$root/build/$preset/.built" ]; then
-    say "building build/$preset for the first time; this takes minutes"
+    tell "building build/$preset for the first time; this takes minutes"
   fi
   if ! NINJA_STATUS='[%f/%t] ' run_logged "building $preset" "$root/build/$preset.log" \
     ninja -C "$root/build/$preset" -j "$(jobs)" "$@"; then

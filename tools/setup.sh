@@ -16,7 +16,7 @@ setup() {
         return
         ;;
       *)
-        say "setup: unknown option: wanted --cuda or --train, found $word"
+        say "usage: setup: wanted --cuda or --train, found $word; see ./fathom setup --help"
         exit 2
         ;;
     esac

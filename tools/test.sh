@@ -20,10 +20,11 @@ run_tests() {
       return
       ;;
     *)
-      say "test: wanted nothing or --all, found $*"
+      say "usage: test: wanted nothing or --all, found $*; see ./fathom test --help"
       exit 2
       ;;
   esac
+  announce=1
   began=$(date +%s)
   ensure_packages build
   if [ -n "$all" ] && ! { ensure_packages all && ensure_packages train; }; then
