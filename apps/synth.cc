@@ -62,7 +62,7 @@ class SynthVerb final : public Verb {
       report(checkpoint, to_hex(cached_fingerprint(checkpoint, pool)));
       return {};
     };
-    const Result<void> written = write_random_model(folder_, config, options, pool);
+    Result<void> written = write_random_model(folder_, config, options, pool);
     line.clear();
     return written;
   }

@@ -77,7 +77,7 @@ class Reply {
   // The prompt was computed; prompt_tokens and cached_tokens are known.
   virtual ReplyEvents begin(const ReplyUsage& /*usage*/) { return {}; }
   // What the model says of the whole prompt. Not for streams.
-  virtual void prompt(std::vector<LoggedPromptToken> /*tokens*/) {}
+  virtual void prompt(std::vector<LoggedPromptToken> /*tokens*/) {}  // NOLINT: kept by some
   virtual ReplyEvents feed(int64_t choice, const ReplyPiece& piece) = 0;
   // Nothing more will be said in the choice, whatever the model adds.
   virtual bool done(int64_t choice) const = 0;
