@@ -11,7 +11,7 @@ namespace fathom {
 
 using Expr = GrammarBuilder::Expr;
 
-JsonParts::JsonParts(GrammarBuilder& builder, CharacterSet escaped) : b_(builder) {
+JsonParts::JsonParts(GrammarBuilder& builder, const CharacterSet& escaped) : b_(builder) {
   std::vector<CharacterSet::Range> all = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
   all.insert(all.end(), escaped.ranges().begin(), escaped.ranges().end());
   escaped_ = CharacterSet(std::move(all));

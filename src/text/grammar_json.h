@@ -20,7 +20,7 @@ class JsonParts {
   using Expr = GrammarBuilder::Expr;
 
   // Characters of `escaped`, below U+10000, never stand as they are, but by their numbers.
-  explicit JsonParts(GrammarBuilder& builder, CharacterSet escaped = {});
+  explicit JsonParts(GrammarBuilder& builder, const CharacterSet& escaped = {});
 
   // What `make` gives, as one rule of that name however often it is asked for.
   Expr shared(const std::string& name, const std::function<Expr()>& make);
