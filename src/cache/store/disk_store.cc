@@ -18,7 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kBlockBytesMax = int64_t{1} << 28;
 constexpr int64_t kSegmentsMin = 4;
 constexpr int64_t kHourUs = int64_t{3600} * 1'000'000;
 

@@ -3,6 +3,7 @@
 #include <lmdb.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <filesystem>
@@ -232,6 +233,23 @@ Result<void> StoreIndex::commit(const Change& change) {
   code = ::mdb_txn_commit(txn);
   if (code != 0) return environment_->error("write", code);
   return {};
+}
+
+Result<std::vector<IndexRow>> read_index(std::span<const std::byte> file) {
+  std::vector<std::span<const std::byte>> found;
+  FATHOM_RETURN_IF_ERROR(check_index_file(file, &found));
+  std::vector<IndexRow> rows;
+  rows.reserve(found.size());
+  for (const std::span<const std::byte> bytes : found) {
+    std::array<std::byte, kIndexKeyBytes + kIndexRowBytes> copy =
+        {};  // LMDB's values are not const
+    std::ranges::copy(bytes, copy.begin());
+    const auto row =
+        index_row({kIndexKeyBytes, copy.data()}, {kIndexRowBytes, copy.data() + kIndexKeyBytes});
+    if (!row) return invalid("a row fails its checksum");
+    rows.push_back(*row);
+  }
+  return rows;
 }
 
 int64_t StoreIndex::file_bytes() const {

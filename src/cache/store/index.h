@@ -58,7 +58,14 @@ class StoreIndex {
 
 // Walks the trees of an LMDB file of format 1 without believing a number in it: pages in range and
 // reached once, nodes inside their pages, free pages free. LMDB itself has no checksums, and
-// follows whatever stands there. kInvalid, with the page.
-Result<void> check_index_file(std::span<const std::byte> file);
+// follows whatever stands there. kInvalid, with the page. `rows`, where there is one, takes the
+// bytes of each row, behind those of its key.
+Result<void> check_index_file(std::span<const std::byte> file,
+                              std::vector<std::span<const std::byte>>* rows = nullptr);
+
+// The rows in the bytes of an index's file, in the order of their places: without LMDB, which could
+// not open a file that another process writes. kInvalid where it is unsound or a row fails its
+// checksum.
+Result<std::vector<IndexRow>> read_index(std::span<const std::byte> file);
 
 }  // namespace fathom

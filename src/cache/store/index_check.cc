@@ -70,7 +70,8 @@ struct Node {
 
 class IndexWalk {
  public:
-  explicit IndexWalk(std::span<const std::byte> file) : file_(file) {}
+  IndexWalk(std::span<const std::byte> file, std::vector<std::span<const std::byte>>* rows)
+      : file_(file), rows_(rows) {}
 
   Result<void> run();
 
@@ -98,6 +99,7 @@ class IndexWalk {
   Result<void> reach(uint64_t page);
 
   std::span<const std::byte> file_;
+  std::vector<std::span<const std::byte>>* rows_;
   size_t page_bytes_ = 0;
   uint64_t n_file_pages_ = 0;
   uint64_t n_pages_ = 0;
@@ -231,6 +233,9 @@ Result<void> IndexWalk::leaf(uint64_t page, const PageHead& head, bool is_free) 
       return unsound(page, "size of a row");
     }
     if (is_free) FATHOM_RETURN_IF_ERROR(free_pages(page, row));
+    if (!is_free && rows_ != nullptr) {
+      rows_->push_back(file_.subspan(row.begin, kIndexKeyBytes + kIndexRowBytes));
+    }
   }
   return {};
 }
@@ -265,6 +270,9 @@ Result<size_t> IndexWalk::big_value(uint64_t page, uint64_t first, uint64_t byte
 
 }  // namespace
 
-Result<void> check_index_file(std::span<const std::byte> file) { return IndexWalk(file).run(); }
+Result<void> check_index_file(std::span<const std::byte> file,
+                              std::vector<std::span<const std::byte>>* rows) {
+  return IndexWalk(file, rows).run();
+}
 
 }  // namespace fathom

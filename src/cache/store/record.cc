@@ -9,6 +9,7 @@
 #include <cstring>
 #include <sstream>
 #include <type_traits>
+#include <vector>
 
 #include "base/check.h"
 #include "cache/store/disk.h"
@@ -75,6 +76,28 @@ Error differs(const std::string& what, const std::string& wanted, const std::str
 }
 
 std::string hex(const Sha256Digest& digest) { return to_hex(digest); }
+
+constexpr size_t kCardLines = 6;  // the first three are the same for all stores of a format
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; lines.size() <= kCardLines && std::getline(stream, line);) {
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+Result<Sha256Digest> digest_behind(const std::string& name, const std::string& line) {
+  Sha256Digest digest = {};
+  const bool whole = line.starts_with(name) && line.size() == name.size() + 2 * digest.size();
+  for (size_t i = 0; whole && i < digest.size(); ++i) {
+    const char* begin = line.data() + name.size() + 2 * i;
+    std::from_chars(begin, begin + 2, digest.at(i), 16);
+  }
+  if (whole && name + hex(digest) == line) return digest;
+  return invalid("wanted '" + name + "' and 64 digits, found '" + line + "'");
+}
 
 // The kinds of a foreign store; both of them carry the same first fields.
 template <typename T>
@@ -232,6 +255,25 @@ Result<void> check_card(const std::string& card, const StoreIdentity& identity) 
   }
   if (std::getline(found_lines, found)) return invalid("wanted no more, found '" + found + "'");
   return {};
+}
+
+Result<StoreIdentity> parse_card(const std::string& card) {
+  const std::vector<std::string> wanted = lines_of(store_card({}));
+  std::vector<std::string> found = lines_of(card);
+  found.resize(kCardLines + 1);
+  for (size_t i = 0; i < kCardLines / 2; ++i) {
+    if (found[i] != wanted[i]) return differs("card", "'" + wanted[i] + "'", "'" + found[i] + "'");
+  }
+  StoreIdentity identity;
+  FATHOM_ASSIGN_OR_RETURN(identity.weights, digest_behind("weights ", found[3]));
+  FATHOM_ASSIGN_OR_RETURN(identity.spec, digest_behind("spec ", found[4]));
+  const std::string& bytes = found[5];
+  const size_t number = bytes.rfind(' ') + 1;
+  std::from_chars(bytes.data() + number, bytes.data() + bytes.size(), identity.block_bytes);
+  const bool bounded = 1 <= identity.block_bytes && identity.block_bytes <= kBlockBytesMax;
+  if (!bounded) return differs("card", "'block bytes ' from 1 to 2^28", "'" + bytes + "'");
+  FATHOM_RETURN_IF_ERROR(check_card(card, identity));
+  return identity;
 }
 
 }  // namespace fathom

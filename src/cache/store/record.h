@@ -19,6 +19,7 @@ namespace fathom {
 
 inline constexpr uint32_t kStoreFormat = 1;
 inline constexpr int64_t kRecordHeadBytes = 256;
+inline constexpr int64_t kBlockBytesMax = int64_t{1} << 28;
 
 // Whose state a store keeps. Bytes of two identities never meet in one folder.
 struct StoreIdentity {
@@ -74,5 +75,7 @@ int64_t segment_number(const std::string& name);
 // that differs.
 std::string store_card(const StoreIdentity& identity);
 Result<void> check_card(const std::string& card, const StoreIdentity& identity);
+// Whose store such a text is; kInvalid, with the line that is none of this format.
+Result<StoreIdentity> parse_card(const std::string& card);
 
 }  // namespace fathom
