@@ -46,7 +46,7 @@ std::vector<KnownVerb> add_verbs(CLI::App& program) {
   for (auto* make :
        {fathom::make_run, fathom::make_chat, fathom::make_tokenize, fathom::make_prompt,
         fathom::make_inspect, fathom::make_synth, fathom::make_check, fathom::make_eval,
-        fathom::make_bench, fathom::make_train, fathom::make_serve}) {
+        fathom::make_bench, fathom::make_train, fathom::make_serve, fathom::make_store}) {
     std::unique_ptr<fathom::Verb> verb = make();
     CLI::App* options = program.add_subcommand(verb->name(), verb->help());
     options->get_formatter()->column_width(34);

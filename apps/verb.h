@@ -45,5 +45,6 @@ std::unique_ptr<Verb> make_synth();
 std::unique_ptr<Verb> make_bench();
 std::unique_ptr<Verb> make_train();
 std::unique_ptr<Verb> make_serve();
+std::unique_ptr<Verb> make_store();
 
 }  // namespace fathom
