@@ -64,7 +64,12 @@ void Audit::say(uint32_t segment, int64_t at, const std::string& what, const Rec
 
 std::span<const IndexRow> Audit::rows_of(uint32_t segment) const {
   const auto of = [](const IndexRow& row) { return row.head.place.segment; };
-  return std::ranges::equal_range(survey_.rows, segment, {}, of);
+  const std::span<const IndexRow> rows = survey_.rows;
+  const auto before = [&](const IndexRow& row, uint32_t one) { return of(row) < one; };
+  const auto behind = [&](uint32_t one, const IndexRow& row) { return one < of(row); };
+  const auto first = std::lower_bound(rows.begin(), rows.end(), segment, before);
+  const auto last = std::upper_bound(first, rows.end(), segment, behind);
+  return rows.subspan(static_cast<size_t>(first - rows.begin()), static_cast<size_t>(last - first));
 }
 
 void Audit::row(const IndexRow& row, const SegmentScan& scan) {
