@@ -1,5 +1,4 @@
 #include <CLI/CLI.hpp>
-#include <cmath>
 #include <cstdio>
 #include <iostream>
 
@@ -10,6 +9,7 @@
 #include "model/inventory.h"
 #include "model/layer_plan.h"
 #include "model/plans.h"
+#include "text/json_text.h"
 
 namespace fathom {
 namespace {
@@ -33,7 +33,7 @@ boost::json::value pool_text(PoolUse pool) {
 
 // 890, not 890.0.
 boost::json::value number(double value) {
-  if (std::fabs(value) < 0x1p53 && std::trunc(value) == value) return static_cast<int64_t>(value);
+  if (const auto whole = whole_number(value)) return *whole;
   return value;
 }
 

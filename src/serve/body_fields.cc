@@ -1,7 +1,5 @@
 #include "serve/body_fields.h"
 
-#include <cmath>
-
 #include "text/quote.h"
 
 namespace fathom {
@@ -15,8 +13,8 @@ std::optional<double> as_number(const Json& value) {
 }
 
 std::string shown(double value) {
-  const bool is_whole = std::fabs(value) < 0x1p53 && std::trunc(value) == value;
-  return is_whole ? std::to_string(static_cast<int64_t>(value)) : json_double(value);
+  const std::optional<int64_t> whole = whole_number(value);
+  return whole ? std::to_string(*whole) : json_double(value);
 }
 
 }  // namespace

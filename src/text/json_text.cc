@@ -371,6 +371,11 @@ std::string json_text(const Json& value) {
   return out;
 }
 
+std::optional<int64_t> whole_number(double value) {
+  if (!(std::fabs(value) < 0x1p53) || std::trunc(value) != value) return std::nullopt;
+  return static_cast<int64_t>(value);
+}
+
 std::string json_double(double value) {
   FATHOM_CHECK(std::isfinite(value));
   char buffer[40];

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -101,6 +102,9 @@ std::string json_text(const Json& value);
 // exponent; exponent form from 1e16 up and below 1e-4, its sign always written, two digits at
 // least.
 std::string json_double(double value);
+
+// The value as an integer where it is a whole number that a double holds exactly.
+std::optional<int64_t> whole_number(double value);
 
 // The escaped form of `text` inside a JSON string, without the quotes. Works on any bytes and is
 // the concatenation of the escaped forms of any pieces.

@@ -41,7 +41,6 @@ class Audit {
     return survey_.folder + "/" + segment_name(segment);
   }
   void say(uint32_t segment, int64_t at, const std::string& what, const RecordHead* row = nullptr);
-  std::span<const IndexRow> rows_of(uint32_t segment) const;
   Result<void> segment(uint32_t number);
   void judge(uint32_t number, const SegmentScan& scan);
   void row(const IndexRow& row, const SegmentScan& scan);
@@ -60,16 +59,6 @@ void Audit::say(uint32_t segment, int64_t at, const std::string& what, const Rec
   std::string text = path_of(segment) + ": byte " + std::to_string(at) + ": " + what;
   if (row != nullptr) text += " (block " + key_text(*row) + ")";
   problems_.push_back({text, row != nullptr ? std::optional(row->place) : std::nullopt});
-}
-
-std::span<const IndexRow> Audit::rows_of(uint32_t segment) const {
-  const auto of = [](const IndexRow& row) { return row.head.place.segment; };
-  const std::span<const IndexRow> rows = survey_.rows;
-  const auto before = [&](const IndexRow& row, uint32_t one) { return of(row) < one; };
-  const auto behind = [&](uint32_t one, const IndexRow& row) { return one < of(row); };
-  const auto first = std::lower_bound(rows.begin(), rows.end(), segment, before);
-  const auto last = std::upper_bound(first, rows.end(), segment, behind);
-  return rows.subspan(static_cast<size_t>(first - rows.begin()), static_cast<size_t>(last - first));
 }
 
 void Audit::row(const IndexRow& row, const SegmentScan& scan) {
@@ -95,7 +84,7 @@ void Audit::row(const IndexRow& row, const SegmentScan& scan) {
 // Of a gap that no row names nobody has lost anything. Without an index it cannot be told from one
 // that had a row.
 void Audit::gaps(uint32_t number, const SegmentScan& scan) {
-  const auto rows = rows_of(number);
+  const auto rows = survey_.rows_of(number);
   for (const SegmentGap& gap : scan.gaps) {
     const bool named = std::ranges::any_of(rows, [&](const IndexRow& row) {
       const int64_t at = row.head.place.page * kPageBytes;
@@ -111,7 +100,7 @@ void Audit::gaps(uint32_t number, const SegmentScan& scan) {
 }
 
 void Audit::judge(uint32_t number, const SegmentScan& scan) {
-  const auto rows = rows_of(number);
+  const auto rows = survey_.rows_of(number);
   // A file that was just made may not have its first page yet.
   const bool begun = scan.bytes > kPageBytes || !rows.empty();
   if (!scan.head_fault.empty() && begun) say(number, 0, "segment: " + scan.head_fault);
@@ -143,7 +132,7 @@ Result<void> Audit::segment(uint32_t number) {
   if (scan.error().code == ErrorCode::kCancelled) return scan.error();
   // It went since the folder was listed; its rows will be found gone, too.
   if (scan.error().code != ErrorCode::kNotFound) problems_.push_back({scan.error().message, {}});
-  for (const IndexRow& item : rows_of(number)) row(item, {});
+  for (const IndexRow& item : survey_.rows_of(number)) row(item, {});
   return {};
 }
 
@@ -169,7 +158,8 @@ Result<AuditReport> Audit::run() {
     const uint32_t number = item.head.place.segment;
     if (survey_.segments.contains(number) || !missing.insert(number).second) continue;
     problems_.push_back({path_of(number) + ": wanted the segment of " +
-                             std::to_string(rows_of(number).size()) + " rows, found no file",
+                             std::to_string(survey_.rows_of(number).size()) +
+                             " rows, found no file",
                          item.head.place});
   }
   for (const auto& [number, bytes] : survey_.segments) {

@@ -33,7 +33,6 @@ class Rewrite {
     return options_.erase_tenant.has_value() && head.block.tenant_tag == *options_.erase_tenant;
   }
   Result<StoreIndex> open_index(const std::string& path) const;
-  std::span<const IndexRow> rows_of(uint32_t segment) const;
   bool has_dead_bytes(uint32_t segment, int64_t bytes) const;
   Result<bool> is_to_go(uint32_t segment, int64_t bytes);
   Result<void> segment(uint32_t number, StoreIndex& index, SegmentAppender& out);
@@ -51,18 +50,8 @@ Result<StoreIndex> Rewrite::open_index(const std::string& path) const {
   return StoreIndex::open(path, bytes / kPageBytes * kPageBytes);
 }
 
-std::span<const IndexRow> Rewrite::rows_of(uint32_t segment) const {
-  const auto of = [](const IndexRow& row) { return row.head.place.segment; };
-  const std::span<const IndexRow> rows = survey_.rows;
-  const auto before = [&](const IndexRow& row, uint32_t one) { return of(row) < one; };
-  const auto behind = [&](uint32_t one, const IndexRow& row) { return one < of(row); };
-  const auto first = std::lower_bound(rows.begin(), rows.end(), segment, before);
-  const auto last = std::upper_bound(first, rows.end(), segment, behind);
-  return rows.subspan(static_cast<size_t>(first - rows.begin()), static_cast<size_t>(last - first));
-}
-
 bool Rewrite::has_dead_bytes(uint32_t segment, int64_t bytes) const {
-  return bytes != kPageBytes + totals_of(rows_of(segment)).record_bytes;
+  return bytes != kPageBytes + totals_of(survey_.rows_of(segment)).record_bytes;
 }
 
 // To erase, what a damaged place holds may be the tenant's, too.
@@ -78,7 +67,7 @@ Result<bool> Rewrite::is_to_go(uint32_t segment, int64_t bytes) {
 
 Result<void> Rewrite::segment(uint32_t number, StoreIndex& index, SegmentAppender& out) {
   const std::string path = path_of(number);
-  for (const IndexRow& row : rows_of(number)) {
+  for (const IndexRow& row : survey_.rows_of(number)) {
     if (goes(row.head)) continue;
     const auto record = read_record(path, row.head, survey_.identity);
     if (!record && record.error().code != ErrorCode::kInvalid) return record.error();

@@ -76,6 +76,16 @@ int64_t StoreSurvey::bytes() const {
   return sum;
 }
 
+std::span<const IndexRow> StoreSurvey::rows_of(uint32_t segment) const {
+  const auto of = [](const IndexRow& row) { return row.head.place.segment; };
+  const std::span<const IndexRow> all = rows;
+  const auto before = [&](const IndexRow& row, uint32_t one) { return of(row) < one; };
+  const auto behind = [&](uint32_t one, const IndexRow& row) { return one < of(row); };
+  const auto first = std::lower_bound(all.begin(), all.end(), segment, before);
+  const auto last = std::upper_bound(first, all.end(), segment, behind);
+  return all.subspan(static_cast<size_t>(first - all.begin()), static_cast<size_t>(last - first));
+}
+
 Result<StoreSurvey> survey_store(const std::string& folder) {
   StoreSurvey survey;
   survey.folder = folder;

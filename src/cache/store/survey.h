@@ -26,6 +26,7 @@ struct StoreSurvey {
   std::vector<IndexRow> rows;  // in the order of their places
 
   int64_t bytes() const;  // of segments and index
+  std::span<const IndexRow> rows_of(uint32_t segment) const;
 };
 
 // kNotFound: no such folder; kInvalid: no store, or one of another format; kIo.
