@@ -36,10 +36,10 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: fathom train JOB [--NAME VALUE ...]\n"
-    "  run      --recipe FILE.toml --data DIR --out DIR [--limit SECONDS]\n"
+    "  run      --recipe FILE.toml --data DIR --out DIR [--from MODEL] [--limit SECONDS]\n"
     "           trains; DIR keeps config.json, log.csv, eval.csv and checkpoint.bin, from which "
     "the\n"
-    "           next run with the same DIR goes on\n"
+    "           next run with the same DIR goes on; MODEL is a checkpoint to begin with\n"
     "  resume   --out DIR [--limit SECONDS]          goes on with a stopped run\n"
     "  eval     --out DIR [--tokens N]               bits a byte of the run's held-out sets\n"
     "  export   --out DIR --model DIR                writes the run's model as a checkpoint\n"
@@ -118,6 +118,9 @@ Result<Run> open_run(const JobFlags& flags) {
   FATHOM_ASSIGN_OR_RETURN(
       run.trainer,
       Trainer::create(run.recipe, std::move(data), flags.text("out"), device, types_of(device)));
+  if (const std::string from = flags.text("from"); !from.empty() && run.trainer->step() == 0) {
+    FATHOM_RETURN_IF_ERROR(run.trainer->start_from(from));
+  }
   run.trainer->silence(flags.has("quiet"));
   return run;
 }
@@ -272,7 +275,9 @@ std::map<std::string, Job> all_jobs() {
   };
   const FlagRule limit = {.name = "limit", .kind = FlagKind::kNumber, .low = 1, .high = 1e9};
   const auto run = [&](bool fresh) {
-    return with_switches(with(paths(fresh), limit), {"json", "progress", "cpu"});
+    auto rules = with(paths(fresh), limit);
+    if (fresh) rules.push_back(text_flag("from"));
+    return with_switches(rules, {"json", "progress", "cpu"});
   };
   std::map<std::string, Job> jobs;
   jobs["run"] = {run(true), [](JobFlags& flags) { return run_job(flags, false); }};

@@ -281,7 +281,12 @@ void Model::close_group(State& s) {
   const Tensor target = raw / raw.sum(2, true).clamp_min(1e-20);
   const Tensor masked = scores.masked_fill(hidden, -1e30);
   const Tensor logp = at::log_softmax(masked, 2).clamp_min(-30);
-  const Tensor each = (target * (target.clamp_min(1e-20).log() - logp)).sum(2) * counted;
+  Tensor aim = target;
+  if (numerics_.kl_power != 1) {
+    const Tensor sharp = target.pow(numerics_.kl_power);
+    aim = sharp / sharp.sum(2, true).clamp_min(1e-30);
+  }
+  const Tensor each = (aim * (aim.clamp_min(1e-20).log() - logp)).sum(2) * counted;
   const Tensor rows = (counted.sum() * s.batch).clamp_min(1);
   const Tensor kl = each.sum() / rows;
   measures_->kl[layer] = kl.detach();

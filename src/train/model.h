@@ -31,6 +31,7 @@ struct Numerics {
   bool score_bf16 = false;   // index scores rounded as the released reference does (exact only)
   bool index_loss = false;   // gather the indexer's KL
   bool index_stats = false;  // and its recall and covered mass
+  double kl_power = 1;       // the KL's target is the attention's mass to this power, normalised
 };
 
 struct Measures {

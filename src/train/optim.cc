@@ -76,7 +76,7 @@ void Optimiser::muon(const Tensor& grad, double lr) {
   }
 }
 
-StepReport Optimiser::step(double factor) {
+StepReport Optimiser::step(double factor, bool indexer_only) {
   const at::NoGradGuard no_grad;
   StepReport report;
   Tensor grad = params_.gradient();
@@ -99,10 +99,11 @@ StepReport Optimiser::step(double factor) {
   grad.narrow(0, 0, begin).mul_(scale);
   grad.narrow(0, end, grad.size(0) - end).mul_(scale);
   indexer.mul_(own_scale);
+  adam(Group::kIndexer, grad, factor * settings_.indexer_lr, 0);
+  if (indexer_only) return report;
   muon(grad, factor * settings_.muon_lr);
   adam(Group::kEmbed, grad, factor * settings_.embed_lr, settings_.embed_decay);
   adam(Group::kTable, grad, factor * settings_.table_lr, 0);
-  adam(Group::kIndexer, grad, factor * settings_.indexer_lr, 0);
   adam(Group::kSmall, grad, factor * settings_.small_lr, 0);
   adam(Group::kSmallF32, grad, factor * settings_.small_lr, 0);
   return report;

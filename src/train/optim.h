@@ -26,8 +26,8 @@ class Optimiser {
  public:
   Optimiser(Params& params, const OptimSettings& settings);
 
-  // One update at `factor` times the settings' learning rates.
-  StepReport step(double factor);
+  // One update at `factor` times the settings' learning rates, of all groups or of the indexer's.
+  StepReport step(double factor, bool indexer_only);
 
   // Flat state for checkpoints: first and second moments, and the count of updates.
   at::Tensor& first() { return first_; }

@@ -224,6 +224,12 @@ void Params::quantise(const ParamSpec& spec) {
   }
 }
 
+void Params::train_only(Group group) {
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    leaves_[i].requires_grad_(specs_[i].group == group);
+  }
+}
+
 void Params::zero_grad() {
   low_grad_.zero_();
   high_grad_.zero_();

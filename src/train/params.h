@@ -60,6 +60,8 @@ class Params {
   // Master -> compute copies; with `quantised` every FP8, FP4 and row parameter takes the value its
   // stored form has.
   void sync(bool quantised);
+  // Autograd passes by the parameters of all other groups from here on.
+  void train_only(Group group);
   void zero_grad();
   // All gradients as one fp32 vector in the flat order.
   at::Tensor gradient() const;

@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "text/json_text.h"
+#include "train/export.h"
 #include "train/json_fields.h"
 
 namespace fathom::train {
@@ -60,12 +61,19 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Recipe& recipe, Dataset d
   self->params_->init(text, recipe.seed);
   self->model_ = std::make_unique<Model>(config, *self->params_, map);
   self->optimiser_ = std::make_unique<Optimiser>(*self->params_, recipe.optim);
+  if (recipe.indexer_only) self->params_->train_only(Group::kIndexer);
   std::filesystem::create_directories(out);
   if (std::filesystem::exists(self->checkpoint_path())) {
     FATHOM_RETURN_IF_ERROR(self->restore());
   }
   FATHOM_RETURN_IF_ERROR(write_file_atomic(out + "/config.json", config_to_json(config)));
   return self;
+}
+
+Result<void> Trainer::start_from(const std::string& model) {
+  FATHOM_RETURN_IF_ERROR(import_model(*model_, *params_, model));
+  params_->sync(simulating());
+  return {};
 }
 
 double Trainer::progress() const {
@@ -100,6 +108,7 @@ void Trainer::one_step() {
       data_.sample(recipe_.seed, static_cast<uint64_t>(step_), {rows, length}, recipe_.mix);
   Numerics mode = numerics(simulating());
   mode.index_loss = true;
+  mode.kl_power = recipe_.kl_power;
   const bool report_now = step_ % recipe_.log_every == 0;
   mode.index_stats = report_now;
   model_->load().zero_();
@@ -113,11 +122,12 @@ void Trainer::one_step() {
                           ? ce + measures.index_kl.to(ce.scalar_type()) * recipe_.kl_weight
                           : ce;
   torch::autograd::backward({loss}, {});
-  const StepReport report = optimiser_->step(schedule_factor(recipe_, step_, progress()));
+  const StepReport report =
+      optimiser_->step(schedule_factor(recipe_, step_, progress()), recipe_.indexer_only);
   if (report.skipped) {
     ++skipped_;
     if (!silent_) std::fprintf(stderr, "step %ld skipped: a gradient is not finite\n", step_);
-  } else {
+  } else if (!recipe_.indexer_only) {
     balance();
   }
   tokens_ += rows * length;

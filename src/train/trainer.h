@@ -29,6 +29,9 @@ class Trainer {
                                                  const std::string& out, const at::Device& device,
                                                  ParamTypes types);
 
+  // Takes the weights of a released checkpoint, before the first step of a run.
+  Result<void> start_from(const std::string& model);
+
   // Trains until the schedule ends or `limit` seconds of wall time have passed. Logs go to standard
   // error, unless silence(true), and to log.csv and eval.csv in `out`.
   Result<void> run(double limit);

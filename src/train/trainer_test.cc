@@ -125,6 +125,29 @@ TEST_F(TrainerTest, ResumesBitForBit) {
   EXPECT_TRUE(at::equal(whole->params().master(), second->params().master()));
 }
 
+TEST_F(TrainerTest, StartsFromACheckpointAndMovesItsIndexerAlone) {
+  recipe_.steps = 8;
+  const auto first = make("first");
+  ASSERT_TRUE(first->run(1e9).has_value());
+  const std::string model = (folder_ / "model").string();
+  ASSERT_TRUE(export_model(first->model(), first->params(), model).has_value());
+
+  recipe_.indexer_only = true;
+  recipe_.simulate_from = 0;
+  recipe_.dense_steps = 0;
+  const auto second = make("second");
+  ASSERT_TRUE(second->start_from(model).has_value());
+  const Tensor start = second->params().master().clone();
+  const Tensor biases = second->model().route_bias().clone();
+  ASSERT_TRUE(second->run(1e9).has_value());
+  const Tensor moved = second->params().master().ne(start);
+  const auto [begin, end] = second->params().range(Group::kIndexer);
+  EXPECT_GT(moved.slice(0, begin, end).sum().item<int64_t>(), (end - begin) / 2);
+  EXPECT_EQ(moved.slice(0, 0, begin).sum().item<int64_t>(), 0);
+  EXPECT_EQ(moved.slice(0, end).sum().item<int64_t>(), 0);
+  EXPECT_TRUE(at::equal(second->model().route_bias(), biases));
+}
+
 TEST_F(TrainerTest, RefusesACheckpointOfAnotherModel) {
   fs::create_directories(folder_ / "bad");
   std::ofstream(folder_ / "bad/checkpoint.bin") << "{\"count\": 5}\nabc";
