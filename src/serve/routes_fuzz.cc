@@ -1,11 +1,13 @@
 // Any bytes as the body of a POST to each route that reads one. The first byte chooses the route,
-// the rest is the body. The answer is an error in the form of the route's protocol with status 400
-// or 404, a body of JSON, or a job whose request the engine may be given and which makes JSON of
-// tokens. The engine itself and sockets are not run.
+// the rest is the body; after `-ignore_remaining_args=1 route=N` route N is taken for every input.
+// The answer is an error in the form of the route's protocol with status 400 or 404, a body of
+// JSON, or a job whose request the engine may be given and which makes JSON of tokens. The engine
+// itself and sockets are not run.
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 
@@ -21,6 +23,7 @@ constexpr auto kPaths = std::to_array<const char*>(
      "/v1/messages/count_tokens", "/tokenize", "/detokenize"});
 constexpr int64_t kContext = 512;
 constexpr size_t kBodyMax = 8192;
+int only_route = -1;  // -1: the input chooses
 
 ChatService& service() {
   static const LoadedModel kLoaded = [] {
@@ -105,10 +108,17 @@ void check_body(const std::string& path, std::string_view body) {
 }  // namespace
 }  // namespace fathom
 
+extern "C" int LLVMFuzzerInitialize(const int* argc, char*** argv) {
+  const std::string_view last = (*argv)[*argc - 1];
+  if (last.starts_with("route=")) fathom::only_route = std::atoi(last.data() + 6);
+  return 0;
+}
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
-  fathom::check_body(fathom::kPaths[data[0] % fathom::kPaths.size()],
+  const size_t route = fathom::only_route < 0 ? data[0] : static_cast<size_t>(fathom::only_route);
+  fathom::check_body(fathom::kPaths[route % fathom::kPaths.size()],
                      body.substr(0, fathom::kBodyMax));
   return 0;
 }
