@@ -10,12 +10,14 @@
 #include "apps/common.h"
 #include "apps/numbers.h"
 #include "apps/plan_flag.h"
+#include "apps/progress.h"
 #include "apps/signals.h"
 #include "apps/usage.h"
 #include "apps/verb.h"
 #include "base/file.h"
 #include "base/temporary.h"
 #include "model/config.h"
+#include "ops/rows.h"
 
 namespace fathom {
 namespace {
@@ -56,7 +58,7 @@ class BenchVerb final : public Verb {
                    "CPU threads, 0: one for each hardware thread")
         ->check(whole_number(0, 4096))
         ->capture_default_str();
-    app.add_option("--csv", csv_, "Write the rows to this file too");
+    app.add_option("--csv", csv_, "Write the rows to this file too")->type_name("FILE");
     output_.add_to(app);
   }
 
@@ -65,6 +67,12 @@ class BenchVerb final : public Verb {
       return "--suite: wanted each suite once, found " + twice + " twice";
     }
     const bool model = wants("decode") || wants("prefill");
+    const int64_t positions = options_.prompt + options_.steps + kWarmupSteps;
+    if (model && positions > kPositionsMax) {
+      return "--context and --steps: wanted at most " +
+             std::to_string(kPositionsMax - kWarmupSteps) + " positions together, found " +
+             std::to_string(positions - kWarmupSteps);
+    }
     if (options_.invented && wants("prefill")) {
       return "--invented: wanted --suite without prefill, which it leaves out, found prefill";
     }
@@ -152,7 +160,7 @@ class BenchVerb final : public Verb {
 
   Result<void> measure() {
     FATHOM_RETURN_IF_ERROR(prepare());
-    FATHOM_ASSIGN_OR_RETURN(machine_, measure_machine(options_.backend, 2.0));
+    FATHOM_ASSIGN_OR_RETURN(machine_, machine_bounds(0));
     if (wants("ops")) FATHOM_RETURN_IF_ERROR(bench_ops(options_, machine_, rows_));
     if (wants("decode") || wants("prefill")) {
       const ModelSuites suites = {.prefill = wants("prefill"), .decode = wants("decode")};
@@ -170,10 +178,17 @@ class BenchVerb final : public Verb {
     return {};
   }
 
+  // The machine is measured twice.
+  Result<MachineBounds> machine_bounds(int64_t times_before) const {
+    ProgressLine line(options_.progress, "bench machine", "times");
+    line.update(times_before, 2);
+    return measure_machine(options_.backend, 2.0);
+  }
+
   // Measures the machine again after the work: on a shared machine a bound taken in a slow moment
   // would flatter every figure.
   Result<void> raise_bounds() {
-    FATHOM_ASSIGN_OR_RETURN(const MachineBounds after, measure_machine(options_.backend, 2.0));
+    FATHOM_ASSIGN_OR_RETURN(const MachineBounds after, machine_bounds(1));
     const MachineBounds before = machine_;
     const auto raise = [](double& bound, double value) { bound = std::max(bound, value); };
     raise(machine_.read_bytes_per_s, after.read_bytes_per_s);

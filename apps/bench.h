@@ -34,9 +34,12 @@ struct BenchOptions {
   int64_t steps = 16;     // decode steps
   int64_t batch = 1;      // sequences of a decode step
   bool invented = false;  // decode behind random state instead of a prefill
-  bool progress = false;
-  bool notes = true;  // on standard error
+  bool progress = false;  // a line for each part, on standard error
+  bool notes = true;      // on standard error
 };
+
+// Steps that are run before the timed ones, where a backend keeps them.
+inline constexpr int64_t kWarmupSteps = 8;
 
 using BenchRows = std::vector<BenchRow>;
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "apps/bench.h"
+#include "apps/progress.h"
 #include "engine/load.h"
 #include "engine/memory_plan.h"
 #include "engine/runner.h"
@@ -49,8 +50,10 @@ struct Timed {
 };
 
 Result<BenchRow> time_prefill(const Timed& t, Sequence& sequence, double fma_per_s) {
+  ProgressLine line(t.options.progress, "bench prefill", "tokens");
   const auto start = Clock::now();
-  FATHOM_ASSIGN_OR_RETURN(const Tensor logits, t.runner.prefill(sequence));
+  const auto shown = [&](int64_t done, int64_t all) { return line.update(done, all), true; };
+  FATHOM_ASSIGN_OR_RETURN(const Tensor logits, t.runner.prefill(sequence, 0, shown));
   const double seconds = seconds_since(start);
   (void)logits;
   const Model& model = *t.loaded.model;
@@ -102,7 +105,9 @@ Result<BenchRow> time_steps(const Timed& t, std::span<Sequence*> sequences,
   const Model& model = *t.loaded.model;
   const auto vocab_size = static_cast<int32_t>(model.config().text_config.vocab_size);
   std::vector<double> seconds;
+  ProgressLine line(t.options.progress, "bench decode", "steps");
   for (int64_t i = 0; i < t.options.steps; ++i) {
+    line.update(i, t.options.steps);
     const int32_t token[1] = {static_cast<int32_t>((i * 7919) % vocab_size)};
     std::vector<StepItem> items;
     for (Sequence* sequence : sequences) {
@@ -183,8 +188,6 @@ double prefill_multiply_adds(const ModelConfig& config, const ModelPlan& plan,
 
 namespace {
 
-constexpr int64_t kWarmupSteps = 8;
-
 // Says what the model will take of the GPU, and refuses it where that is more than there is.
 Result<void> check_memory(const std::string& folder, const RunnerOptions& run,
                           const BenchOptions& options, const GpuBounds& gpu) {
@@ -197,6 +200,19 @@ Result<void> check_memory(const std::string& folder, const RunnerOptions& run,
                  static_cast<double>(gpu.memory_bytes) / 1e9, gpu.read_bytes_per_s / 1e12);
   }
   return check_plan(plan, gpu.memory_bytes);
+}
+
+Result<LoadedModel> load_with_progress(const BenchOptions& options, LoadOptions load) {
+  ProgressLine reading(options.progress, "loading", "bytes");
+  load.progress = [&](int64_t done, int64_t all) { reading.update(done, all); };
+  return load_model(options.folder, load);
+}
+
+// A proxy is the program's own: where it is damaged, another one is as good.
+Error of_proxy(Error error, const BenchOptions& options) {
+  const bool damaged = error.code != ErrorCode::kExhausted && options.model.empty();
+  if (damaged) error.message += "; remove " + options.folder + ", and bench writes it again";
+  return error;
 }
 
 }  // namespace
@@ -218,7 +234,9 @@ Result<void> bench_model(const BenchOptions& options, const ModelSuites& suites,
     FATHOM_ASSIGN_OR_RETURN(gpu, measure_gpu());
     FATHOM_RETURN_IF_ERROR(check_memory(options.folder, run, options, gpu));
   }
-  FATHOM_ASSIGN_OR_RETURN(const LoadedModel loaded, load_model(options.folder, load));
+  const Result<LoadedModel> read = load_with_progress(options, load);
+  if (!read) return of_proxy(read.error(), options);
+  const LoadedModel& loaded = *read;
   FATHOM_ASSIGN_OR_RETURN(const std::unique_ptr<Runner> runner,
                           Runner::make(*loaded.model, *ops, run));
   const std::string name = options.model.empty() ? "plan " + options.plan : options.model;

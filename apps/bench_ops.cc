@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "apps/bench.h"
+#include "apps/progress.h"
 #include "base/thread_pool.h"
 #include "ops/ops.h"
 #include "tensor/codecs.h"
@@ -114,7 +115,10 @@ Result<void> bench_ops(const BenchOptions& options, const MachineBounds& machine
   BackendOptions cpu = options.backend;
   cpu.kind = BackendKind::kCpu;
   FATHOM_ASSIGN_OR_RETURN(const std::unique_ptr<Ops> ops, make_backend(cpu));
+  ProgressLine line(options.progress, "bench ops", "forms");
+  int64_t n_done = 0;
   for (const Form& form : kForms) {
+    line.update(n_done++, std::ssize(kForms));
     // One row: weights far larger than the caches. Many rows: as many products as a prefill has.
     const int64_t out = form.format == WeightFormat::kFp4Row32 ? 65536 : 32768;
     Arena arena{Buffer(int64_t{400} << 20)};

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "apps/bench.h"
+#include "apps/progress.h"
 #include "base/file.h"
 #include "text/tokenizer.h"
 
@@ -44,7 +45,10 @@ std::string repeated(const char* text) {
 Result<void> bench_tokenizer(const BenchOptions& options, BenchRows& rows) {
   FATHOM_ASSIGN_OR_RETURN(const Tokenizer tokenizer,
                           Tokenizer::load(options.model + "/tokenizer.json"));
+  ProgressLine line(options.progress, "bench tokenizer", "texts");
+  int64_t n_done = 0;
   for (const Sample& sample : kSamples) {
+    line.update(n_done++, std::ssize(kSamples));
     const std::string text = repeated(sample.text);
     std::vector<TokenId> ids;
     double best = 1e30;

@@ -73,7 +73,7 @@ class ChatVerb final : public Verb {
     app.add_option("--effort", request_.effort, "Reasoning effort")
         ->check(whole_number(1, 100))
         ->capture_default_str();
-    app.add_flag("!--no-think", request_.thinking, "Answer without reasoning");
+    app.add_flag("--no-think", no_think_, "Answer without reasoning");
     generation_.add_to(app);
     flags_.add_to(app);
     output_.add_words(app);
@@ -90,6 +90,7 @@ class ChatVerb final : public Verb {
 
  private:
   Result<void> talk() {
+    request_.thinking = !no_think_;
     FATHOM_ASSIGN_OR_RETURN(session_, open_session(flags_, output_, true, {}));
     FATHOM_ASSIGN_OR_RETURN(sequence_, session_.runner->open());
     if (::pipe2(wake, O_CLOEXEC | O_NONBLOCK) != 0) return io_error("chat: cannot make a pipe");
@@ -228,6 +229,7 @@ class ChatVerb final : public Verb {
   ChatRequest request_;
   Session session_;
   Sequence sequence_;
+  bool no_think_ = false;
   bool in_reasoning_ = false;
 };
 

@@ -47,6 +47,8 @@ class CheckVerb final : public Verb {
  private:
   Result<CaseReport> check() {
     FATHOM_ASSIGN_OR_RETURN(path_, model_path(flags_.model));
+    // A device that is not there is found also where no case would have asked for it.
+    if (flags_.backend != "auto") FATHOM_RETURN_IF_ERROR(open_backend(flags_));
     FATHOM_ASSIGN_OR_RETURN(CaseReport report, check_files());
     const std::string folder = cases_.empty() ? path_ + "/cases" : cases_;
     FATHOM_ASSIGN_OR_RETURN(const bool has_cases, has_folder(folder));

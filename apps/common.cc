@@ -60,9 +60,9 @@ void ModelFlags::add_schedule(CLI::App& app) {
   app.add_option("--mode", mode, "Schedule: every layer over every row, or as deployed")
       ->check(CLI::IsMember({"exact", "deploy"}))
       ->capture_default_str();
-  app.add_option("--restore", restore, "How windows are rebuilt after a rewind")
-      ->check(CLI::IsMember({"exact", "bounded"}))
-      ->capture_default_str();
+  restore_option = app.add_option("--restore", restore, "How windows are rebuilt after a rewind")
+                       ->check(CLI::IsMember({"exact", "bounded"}))
+                       ->capture_default_str();
 }
 
 void ModelFlags::add_index_scores(CLI::App& app) {
@@ -121,6 +121,14 @@ Result<LoadedModel> load_with_progress(const ModelFlags& flags, const OutputFlag
   return load_model(path, options);
 }
 
+// Want of memory for the sequences is a matter of --context, where the verb has it.
+Error with_remedy(Error error, const ModelFlags& flags) {
+  if (error.code != ErrorCode::kExhausted || flags.context_option == nullptr) return error;
+  error.message = "--context " + std::to_string(flags.context) + ": " + error.message +
+                  "; a smaller one takes less";
+  return error;
+}
+
 }  // namespace
 
 Result<Session> open_session(const ModelFlags& flags, const OutputFlags& output,
@@ -134,13 +142,13 @@ Result<Session> open_session(const ModelFlags& flags, const OutputFlags& output,
   }
   asked.schedule = flags.mode == "exact" ? Schedule::kExact : Schedule::kDeploy;
   asked.context = flags.context;
-  FATHOM_ASSIGN_OR_RETURN(session.runner, Runner::make(*session.loaded.model, *session.ops, asked));
+  Result<std::unique_ptr<Runner>> runner = Runner::make(*session.loaded.model, *session.ops, asked);
+  if (!runner) return with_remedy(runner.error(), flags);
+  session.runner = std::move(*runner);
   // The default is not what somebody asked for.
-  const int64_t trained = session.loaded.model->config().text_config.max_position_embeddings;
   const bool asked_for = flags.context_option != nullptr && flags.context_option->count() > 0;
-  if (asked_for && trained > 0 && flags.context > trained && !output.quiet) {
-    note("--context: " + std::to_string(flags.context) + " is more than max_position_embeddings " +
-         std::to_string(trained) + " of the model, which was not made for positions beyond");
+  if (asked_for && !output.quiet) {
+    note_positions("--context", flags.context, *session.loaded.model);
   }
   return session;
 }
@@ -195,6 +203,13 @@ Error unsound(const std::string& where, const std::vector<std::string>& problems
   std::string message = where + ": wanted no problems, found " + std::to_string(problems.size());
   message += ", the first: " + problems.front();
   return invalid(message);
+}
+
+void note_positions(const std::string& option, int64_t positions, const Model& model) {
+  const int64_t trained = model.config().text_config.max_position_embeddings;
+  if (trained <= 0 || positions <= trained) return;
+  note(option + ": " + std::to_string(positions) + " is more than max_position_embeddings " +
+       std::to_string(trained) + " of the model, which was not made for positions beyond");
 }
 
 void note(const std::string& message) {

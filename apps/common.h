@@ -31,6 +31,7 @@ struct ModelFlags {
   int64_t context = 4096;
 
   const CLI::Option* context_option = nullptr;
+  const CLI::Option* restore_option = nullptr;
 
   void add_to(CLI::App& app);        // all of the following
   void add_place(CLI::App& app);     // model, backend, threads
@@ -80,6 +81,8 @@ int wrong_usage(const std::string& message, const std::string& verb);
 void print_problems(const std::vector<std::string>& problems);
 // What a report of problems, one at least, comes to.
 Error unsound(const std::string& where, const std::vector<std::string>& problems);
+// Notes that an option asks for more positions than the model was made for.
+void note_positions(const std::string& option, int64_t positions, const Model& model);
 // Prints "fathom: note: MESSAGE" to standard error.
 void note(const std::string& message);
 // The exit status of a verb that ended with `status`: 1 where standard output did not take all.

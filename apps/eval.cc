@@ -111,6 +111,7 @@ class EvalVerb final : public Verb {
     flags_.mode = "exact";
     FATHOM_ASSIGN_OR_RETURN(path_, model_path(flags_.model));
     FATHOM_RETURN_IF_ERROR(read_sets());
+    if (wants("needle")) FATHOM_RETURN_IF_ERROR(prepare_needle());
     plan_work();
     for (const std::string& suite : suites_) {
       if (suite == "text") FATHOM_RETURN_IF_ERROR(run_text());
@@ -127,12 +128,14 @@ class EvalVerb final : public Verb {
   // A token has one byte at least.
   void plan_work() {
     int64_t n_text = 0;
+    longest_ = 2;
     for (const HeldOutSet& set : held_out_) {
       int64_t bytes = 0;
       for (const std::string& document : set.documents) {
         bytes += static_cast<int64_t>(document.size()) + 1;
       }
       n_text += std::min(bytes, tokens_);
+      longest_ = std::max(longest_, std::min(bytes, tokens_));
     }
     if (wants("text")) work_.plan(n_text);
     if (wants("index")) work_.plan(3 * n_text);
@@ -181,6 +184,14 @@ class EvalVerb final : public Verb {
     std::string known;
     for (const auto& [set, file] : files) known += (known.empty() ? "" : ", ") + set;
     return folder.string() + ": --sets: wanted sets of " + known + ", found " + name;
+  }
+
+  // No window is longer than its text.
+  Result<Session> open_for_text() {
+    const int64_t rows = std::min(window_, longest_);
+    FATHOM_ASSIGN_OR_RETURN(Session session, open(rows, rows));
+    if (!output_.quiet) note_positions("--window", rows, *session.loaded.model);
+    return session;
   }
 
   Result<Session> open(int64_t context, int64_t logit_rows) {
@@ -237,7 +248,7 @@ class EvalVerb final : public Verb {
   }
 
   Result<void> run_text() {
-    FATHOM_ASSIGN_OR_RETURN(Session session, open(window_, window_));
+    FATHOM_ASSIGN_OR_RETURN(Session session, open_for_text());
     std::vector<Estimate> documentation;
     std::vector<Estimate> code;
     for (const HeldOutSet& set : held_out_) {
@@ -254,7 +265,7 @@ class EvalVerb final : public Verb {
   }
 
   Result<void> run_index() {
-    FATHOM_ASSIGN_OR_RETURN(Session session, open(window_, window_));
+    FATHOM_ASSIGN_OR_RETURN(Session session, open_for_text());
     const std::pair<Selection, const char*> kinds[] = {{Selection::kIndexer, "indexer"},
                                                        {Selection::kOracle, "oracle"},
                                                        {Selection::kRecent, "recent"}};
@@ -291,22 +302,33 @@ class EvalVerb final : public Verb {
     return held_out_.front();
   }
 
+  train::NeedleOptions needle_options(int64_t at) const {
+    return {.context_tokens = static_cast<int>(needle_context_),
+            .n_facts = static_cast<int>(needle_facts_),
+            .seed = seed_ + static_cast<uint64_t>(at)};
+  }
+
+  // What the texts cannot give is known before the model is read and other suites are run.
+  Result<void> prepare_needle() {
+    FATHOM_ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::load(path_ + "/tokenizer.json"));
+    FATHOM_ASSIGN_OR_RETURN(
+        train::Filler filler,
+        train::Filler::make(tokenizer, filler_set().documents, filler_set().file));
+    FATHOM_RETURN_IF_ERROR(train::needle_case(tokenizer, filler, needle_options(0)));
+    filler_.emplace(std::move(filler));
+    return {};
+  }
+
   Result<void> run_needle() {
     FATHOM_ASSIGN_OR_RETURN(Session session, open(needle_context_ + 8, 1));
+    if (!output_.quiet) note_positions("--needle-context", needle_context_, *session.loaded.model);
     const Tokenizer& tokenizer = *session.loaded.tokenizer;
-    FATHOM_ASSIGN_OR_RETURN(
-        const train::Filler filler,
-        train::Filler::make(tokenizer, filler_set().documents, filler_set().file));
     ProgressLine line(output_.show_progress(), "needle", "prompts");
     work_.advance(0);
     int64_t n_right = 0;
     for (int64_t i = 0; i < needle_cases_; ++i) {
-      FATHOM_ASSIGN_OR_RETURN(
-          const train::NeedleCase needle,
-          train::needle_case(tokenizer, filler,
-                             {.context_tokens = static_cast<int>(needle_context_),
-                              .n_facts = static_cast<int>(needle_facts_),
-                              .seed = seed_ + static_cast<uint64_t>(i)}));
+      FATHOM_ASSIGN_OR_RETURN(const train::NeedleCase needle,
+                              train::needle_case(tokenizer, *filler_, needle_options(i)));
       FATHOM_ASSIGN_OR_RETURN(Sequence sequence, session.runner->open());
       FATHOM_RETURN_IF_ERROR(session.runner->append(sequence, needle.prompt));
       FATHOM_ASSIGN_OR_RETURN(const Generated answer,
@@ -371,6 +393,8 @@ class EvalVerb final : public Verb {
   uint64_t seed_ = 1;
   std::string path_;
   std::vector<HeldOutSet> held_out_;
+  int64_t longest_ = 0;                  // tokens of a text that is scored, at most
+  std::optional<train::Filler> filler_;  // of the needle suite
   std::vector<Row> rows_;
   std::vector<const CLI::Option*> text_options_;
   std::vector<const CLI::Option*> needle_options_;

@@ -96,7 +96,7 @@ class InspectVerb final : public Verb {
     FATHOM_ASSIGN_OR_RETURN(title_, model_path(model_));
     FATHOM_ASSIGN_OR_RETURN(ConfigFile file, read_config(title_ + "/config.json"));
     for (const std::string& warning : file.warnings) {
-      if (!output_.quiet) note(title_ + ": " + warning);
+      if (!output_.quiet) note(title_ + "/config.json: " + warning);
     }
     config_ = std::move(file.config);
     FATHOM_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(title_));

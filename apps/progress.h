@@ -8,6 +8,9 @@
 
 namespace fathom {
 
+// A rate as people read it, with two or three figures that count; bytes in powers of 1000.
+std::string rate_text(double rate, const std::string& unit);
+
 class ProgressLine {
  public:
   // `unit` is plural: "tokens". Nothing is ever printed unless `enabled`.

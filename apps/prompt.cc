@@ -25,7 +25,8 @@ class PromptVerb final : public Verb {
 
   void add_options(CLI::App& app) override {
     source_ = app.add_option("FILE,-f,--file", file_,
-                             "An OpenAI-style JSON request (default, and -: standard input)");
+                             "An OpenAI-style JSON request (default, and -: standard input)")
+                  ->type_name("FILE");
     CLI::Option* model =
         app.add_option("-m,--model", model_, "Model folder (default: the model in models/)");
     CLI::Option* parse =

@@ -11,6 +11,7 @@
 #include "apps/input.h"
 #include "apps/numbers.h"
 #include "apps/progress.h"
+#include "apps/usage.h"
 #include "apps/verb.h"
 #include "base/clock.h"
 #include "text/output_parser.h"
@@ -29,8 +30,10 @@ class RunVerb final : public Verb {
 
   void add_options(CLI::App& app) override {
     CLI::Option* text = app.add_option("-p,--prompt", text_, "Prompt text");
-    CLI::Option* file = app.add_option(
-        "-f,--file", file_, "Read the prompt from a file or pipe (default, and -: standard input)");
+    CLI::Option* file =
+        app.add_option("-f,--file", file_,
+                       "Read the prompt from a file or pipe (default, and -: standard input)")
+            ->type_name("FILE");
     file->excludes(text);
     ids_option_ = app.add_option("--ids", id_list_, "Token ids, with commas between")
                       ->check(list_of_ids())
@@ -54,6 +57,12 @@ class RunVerb final : public Verb {
 
   std::string hint(const TypedOptions& typed) const override {
     return output_.quiet ? std::string() : generation_.hint(typed);
+  }
+
+  std::string misuse(const TypedOptions& typed) const override {
+    if (first_typed(typed, {flags_.restore_option}) == nullptr) return {};
+    return "--restore: wanted it with chat or serve, whose conversations go back, found it with "
+           "run, whose prompt does not";
   }
 
   int run() override {

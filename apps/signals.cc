@@ -14,7 +14,8 @@
 namespace fathom {
 namespace {
 
-constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+// SIGPIPE: whoever read the progress went away. SIGXCPU: the time that the system allows is over.
+constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU};
 
 volatile sig_atomic_t stop_signal = 0;
 
@@ -80,8 +81,9 @@ StopSignals::StopSignals() {
   stop_signal = 0;
   struct sigaction action = {};
   action.sa_handler = on_stop;
-  action.sa_flags = SA_RESETHAND | SA_RESTART;
   for (const int signal : kStopSignals) {
+    // A second word into the same pipe is nobody's wish to end at once.
+    action.sa_flags = signal == SIGPIPE ? SA_RESTART : SA_RESETHAND | SA_RESTART;
     if (handler_of(signal) != SIG_IGN) ::sigaction(signal, &action, nullptr);  // nohup, a shell's &
   }
 }

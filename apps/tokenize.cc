@@ -45,8 +45,10 @@ class TokenizeVerb final : public Verb {
     app.add_option("-m,--model", model_, "Model folder (default: the model in models/)");
     CLI::Option* text =
         app.add_option("-p,--prompt", text_, "Text, or with --decode ids with commas between");
-    CLI::Option* file = app.add_option(
-        "-f,--file", file_, "Read the text from a file or pipe (default, and -: standard input)");
+    CLI::Option* file =
+        app.add_option("-f,--file", file_,
+                       "Read the text from a file or pipe (default, and -: standard input)")
+            ->type_name("FILE");
     file->excludes(text);
     CLI::Option* decode = app.add_flag("--decode", decode_, "Ids to text");
     app.add_flag("--plain", plain_, "Leave added tokens unmatched")->excludes(decode);

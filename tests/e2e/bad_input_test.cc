@@ -391,6 +391,40 @@ TEST(BadInput, StandardInputAndOutputThatAreNotThere) {
   }
 }
 
+// What cannot be done is said before the work that it would spoil.
+TEST(BadInput, SizesAreLookedAtFirst) {
+  const std::string model = std::string(FATHOM_SOURCE_DIR) + "/models/fathom-34m";
+  expect_refused(run_program({.args = {"eval", "-m", model, "--needle-context", "1048576",
+                                       "--needle-cases", "1"}}),
+                 {".txt.gz: wanted at least "}, "");
+  Words eval = {"eval", "-m", model, "--suite", "text", "--sets", "go-net", "--tokens", "3"};
+  const Outcome narrow = run_program({.args = eval});
+  eval.insert(eval.end(), {"--window", "1048576"});
+  const Outcome wide = run_program({.args = eval});
+  EXPECT_EQ(wide.status, 0) << wide.err;
+  EXPECT_EQ(wide.out, narrow.out);
+  EXPECT_EQ(wide.err, "");
+  const Outcome version = run_program({.args = {"--version"}});
+  if (version.out.find("(cuda: not built in)") == std::string::npos) return;  // it may be there
+  const Outcome check = run_program({.args = {"check", "-m", model, "--backend", "cuda"}});
+  expect_refused(check, {"cuda"}, "");
+}
+
+TEST(BadInput, AFormNamesItsFile) {
+  const std::string model = std::string(FATHOM_SOURCE_DIR) + "/models/fathom-34m";
+  for (const auto& [option, text] : std::vector<std::pair<std::string, std::string>>{
+           {"--grammar", "root ::= nothing\n"},
+           {"--json-schema", "{"},
+           {"--json-schema", "{\"type\":\"object\",\"minProperties\":1}"}}) {
+    SCOPED_TRACE(text);
+    const Outcome outcome =
+        run_program({.args = {"run", "-m", model, "-p", "x", option, "/dev/stdin"}, .input = text});
+    expect_refused(outcome, {"fathom: /dev/stdin: " + option}, "");
+  }
+  const Outcome regex = run_program({.args = {"run", "-p", "x", "--regex", "("}});
+  EXPECT_EQ(regex.err.find("--regex: --regex"), std::string::npos) << regex.err;
+}
+
 // An end of the input that is no end is not taken for one, whoever reads it.
 TEST(BadInput, StandardInputThatCannotBeReadIsAFailure) {
   const std::string model = std::string(FATHOM_SOURCE_DIR) + "/models/fathom-34m";

@@ -114,12 +114,25 @@ TEST_F(Files, TwoWritersOfOneFolderNeverMix) {
 TEST_F(Files, AStoppedSynthLeavesNothing) {
   const Words args = {"synth", "--plan", "n34", "-o", path("s"), "--max-shard", "1M"};
   ::signal(SIGHUP, SIG_DFL);  // what the program is started with
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGXCPU}) {
     const Outcome outcome = stopped(args, path("s"), signal);
     EXPECT_EQ(outcome.out, "");
     EXPECT_EQ(outcome.err, "fathom: " + path("s") + ": stopped; what was written is removed\n");
     EXPECT_FALSE(fs::exists(path("s")));
   }
+}
+
+TEST_F(Files, ASynthWhoseProgressNobodyReadsLeavesNothing) {
+  const std::string command = std::string(FATHOM_BINARY) +
+                              " synth --plan n34 --max-shard 1M --progress -o " + path("s") +
+                              " 2>&1 >/dev/null | head -c 5";
+  ::signal(SIGPIPE, SIG_DFL);  // what the program is started with
+  FILE* shown = ::popen(command.c_str(), "r");
+  ASSERT_NE(shown, nullptr);
+  char text[16] = {};
+  EXPECT_NE(std::fgets(text, sizeof(text), shown), nullptr);
+  ::pclose(shown);
+  EXPECT_FALSE(fs::exists(path("s")));
 }
 
 // Many small tensors: the index is the largest file, and the last to be written.
@@ -206,6 +219,9 @@ TEST_F(Files, WantOfMemoryIsALine) {
   std::ofstream(path("zeros")) << std::string(6'000'000, '\0');
   const Words tokenize = {"tokenize", "-m", kModel, "-f", path("zeros")};
   expect_line(run_program({.args = tokenize, .address_bytes = 100'000 << 10}), "memory: ");
+  Words large = {"run", "-m", kModel, "-p", "x", "--context", "2097152"};
+  expect_line(run_program({.args = large, .address_bytes = 300'000 << 10}),
+              "fathom: --context 2097152: ");
   const Words run = {"run", "-m", kT12, "--ids", "1", "-n", "1"};
   for (uint64_t kibibytes = 56'000; kibibytes <= 90'000; kibibytes += 1'000) {
     SCOPED_TRACE(kibibytes);
@@ -252,6 +268,15 @@ TEST_F(Files, AProxyLiesInItsFolderUnderTheValuesOfItsPlan) {
   const std::set<std::string> proxies = names(path("px"));
   EXPECT_EQ(proxies.size(), 2u);
   for (const std::string& name : proxies) EXPECT_TRUE(name.starts_with("own-")) << name;
+
+  // A damaged one says what to do.
+  plan(8);
+  const auto oldest = [&](const std::string& name) {
+    fs::resize_file(path("px/" + name + "/" + *names(path("px/" + name)).rbegin()), 100);
+  };
+  for (const std::string& name : proxies) oldest(name);
+  const Outcome damaged = run_program({.args = bench});
+  expect_line(damaged, "; remove " + path("px/own-"));
 
   // What would end a run is said before its work.
   Words bad = bench;

@@ -68,7 +68,8 @@ TEST(Output, AnAnswerHasTheFormThatAFlagGives) {
                    .input = R"({"type":"object","minProperties":1})"});
   EXPECT_EQ(schema.status, 1);
   EXPECT_EQ(schema.err,
-            "fathom: --json-schema.minProperties: wanted a keyword that can be enforced, found one "
+            "fathom: /dev/stdin: --json-schema.minProperties: wanted a keyword that can be "
+            "enforced, found one "
             "that cannot\n");
 }
 

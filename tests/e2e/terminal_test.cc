@@ -145,12 +145,24 @@ TEST(Terminal, LoadingAndPrefillShowProgress) {
   EXPECT_TRUE(has(shown.out, "loading [")) << shown.out;
   EXPECT_TRUE(has(shown.out, "prefill [")) << shown.out;
   EXPECT_TRUE(has(shown.out, "tokens/s")) << shown.out;
+  EXPECT_FALSE(has(shown.out, "bytes/s")) << shown.out;
   EXPECT_TRUE(has(shown.out, "s left")) << shown.out;
   std::vector<std::string> quiet = args;
   quiet.push_back("--quiet");
   const Outcome silent = run_in_terminal(quiet, nothing);
   EXPECT_EQ(silent.status, 0);
   EXPECT_FALSE(has(silent.out, "loading [") || has(silent.out, "prefill [")) << silent.out;
+}
+
+TEST(Terminal, BenchShowsWhatItMeasures) {
+  const Outcome outcome =
+      run_program({.args = {"bench", "--suite", "decode,prefill,tokenizer", "-m", kModel,
+                            "--context", "600", "--steps", "3", "--progress"}});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  for (const char* part :
+       {"bench machine [", "loading [", "bench prefill [", "bench decode [", "bench tokenizer ["}) {
+    EXPECT_TRUE(has(outcome.err, part)) << part << " in " << outcome.err;
+  }
 }
 
 TEST(Terminal, ProgressStaysOutOfPipesUnlessAskedFor) {

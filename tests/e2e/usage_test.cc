@@ -216,6 +216,9 @@ TEST(Usage, FlagsWithoutEffectAreRefused) {
       {{"bench", "--suite", "cpu,ops", "-m", kT12}, {"--model: wanted it with --suite decode"}},
       {{"bench", "-m", kT12, "--proxy-dir", "x"}, {"wanted one of --", "found both"}},
       {{"bench", "--invented"}, {"--invented: wanted --suite without prefill"}},
+      {{"run", "-p", "a", "--restore", "exact"}, {"--restore: wanted it with chat or serve"}},
+      {{"bench", "--invented", "--suite", "decode", "--context", "1048576", "--steps", "1048576"},
+       {"--context and --steps: wanted at most 2097144 positions together, found 2097152"}},
       {{"bench", "--numerics", "fast"}, {"--numerics: wanted fast with --backend cuda"}},
   });
 }
@@ -257,6 +260,25 @@ TEST(Usage, HelpNamesTheWordsOfTheScript) {
   EXPECT_EQ(help.status, 0);
   EXPECT_NE(help.out.find("setup [--cuda] [--train]"), std::string::npos) << help.out;
   EXPECT_NE(help.out.find("test [--all]"), std::string::npos) << help.out;
+}
+
+// What a value is for is told by its name, and nothing of the library shows.
+TEST(Usage, HelpNamesFilesAndSwitches) {
+  const auto help = [](const char* verb) { return run_program({.args = {verb, "--help"}}).out; };
+  for (const char* verb : {"run", "chat", "tokenize", "prompt", "check", "eval", "bench"}) {
+    SCOPED_TRACE(verb);
+    EXPECT_EQ(help(verb).find("{false}"), std::string::npos) << help(verb);
+  }
+  for (const auto& [verb, option] :
+       std::vector<std::pair<const char*, const char*>>{{"run", "--file"},
+                                                        {"run", "--json-schema"},
+                                                        {"run", "--grammar"},
+                                                        {"tokenize", "--file"},
+                                                        {"prompt", "--file"},
+                                                        {"bench", "--csv"}}) {
+    const std::string text = help(verb);
+    EXPECT_TRUE(std::regex_search(text, std::regex(std::string(option) + " FILE"))) << text;
+  }
 }
 
 // Only decimal digits are a number: other notations and slips are never read as something else.
