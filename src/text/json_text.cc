@@ -270,10 +270,13 @@ class Parser {
     if (e != std::string_view::npos) {
       const bool negative = literal[e + 1] == '-';
       const std::string_view digits = literal.substr(literal.find_first_of("0123456789", e + 1));
+      // Far beyond any literal's digits, and no sum with their count overflows.
+      constexpr auto kFar = std::numeric_limits<int64_t>::max() / 2;
       if (std::from_chars(digits.data(), digits.data() + digits.size(), exponent).ec !=
           std::errc()) {
-        exponent = std::numeric_limits<int64_t>::max() / 2;
+        exponent = kFar;
       }
+      exponent = std::min(exponent, kFar);
       if (negative) exponent = -exponent;
     }
     const size_t first = mantissa.find_first_of("123456789");
