@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "text/grammar_builder.h"
+#include "text/quote.h"
 #include "text/tool_schema.h"
 
 namespace fathom {
@@ -56,7 +57,7 @@ Subject subject_of(std::string_view keyword) {
 }
 
 Error refused(const std::string& path, const std::string& wanted, const std::string& found) {
-  return invalid(path + ": wanted " + wanted + ", found " + found);
+  return invalid(one_line(path, 512) + ": wanted " + wanted + ", found " + found);
 }
 
 bool has_type(const Json& value, std::string_view type) {

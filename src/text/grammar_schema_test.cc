@@ -138,6 +138,7 @@ TEST(GrammarSchema, WhatIsNotEnforcedIsRefusedWithThePathOfItsKeyword) {
       {R"({"type":"string","minLength":100000})", "s.minLength: wanted at most 16384"},
       {R"({"allOf":[{"type":"string"},{"minLength":2}]})", "s.allOf: wanted allOf of one"},
       {R"({"anyOf":[{"type":"string"},{"if":{}}]})", "s.anyOf[1].if: "},
+      {R"({"a\nb":1})", "s.a\\x0Ab: wanted a keyword"},
       {R"({"enum":[1],"minimum":0})", "s.minimum: wanted no enum beside it"},
       {R"({"type":"object","anyOf":[{}]})", "s.type: wanted no anyOf beside it"},
       {R"({"$ref":"#/$defs/a","$defs":{"a":{"x-y":1}}})", "s.$defs.a.x-y: "},
