@@ -264,6 +264,18 @@ void Model::add_target(State& s, const LayerPlan& plan, const Tensor& q, const A
   s.pending.target.add_(scores.clamp_max_(20).exp_().sum(2));
 }
 
+// The entries [batch, S, G] of the candidate blocks with the best scores [batch, S, G], where the
+// last block of G may be a part of one.
+Tensor Model::pool_of(const Tensor& scores) const {
+  const int64_t entries = scores.size(2);
+  const int64_t size = config_.candidate_block_size;
+  const int64_t blocks = (entries + size - 1) / size;
+  const Tensor padded = at::constant_pad_nd(scores, {0, blocks * size - entries}, -1e30);
+  const Tensor best = padded.view({scores.size(0), scores.size(1), blocks, size}).amax(3);
+  const Tensor kept = top_mask(best, std::min<int64_t>(config_.candidate_topk_blocks, blocks));
+  return kept.repeat_interleave(size, 2).narrow(2, 0, entries);
+}
+
 void Model::close_group(State& s) {
   const int64_t layer = s.pending.layer;
   if (layer < 0) {
@@ -280,16 +292,18 @@ void Model::close_group(State& s) {
   const Tensor raw = s.pending.target.masked_fill(hidden, 0);
   const Tensor target = raw / raw.sum(2, true).clamp_min(1e-20);
   const Tensor masked = scores.masked_fill(hidden, -1e30);
-  const Tensor logp = at::log_softmax(masked, 2).clamp_min(-30);
-  Tensor aim = target;
-  if (numerics_.kl_power != 1) {
-    const Tensor sharp = target.pow(numerics_.kl_power);
-    aim = sharp / sharp.sum(2, true).clamp_min(1e-30);
-  }
-  const Tensor each = (aim * (aim.clamp_min(1e-20).log() - logp)).sum(2) * counted;
   const Tensor rows = (counted.sum() * s.batch).clamp_min(1);
-  const Tensor kl = each.sum() / rows;
+  const auto kl_of = [&](const Tensor& logits) {
+    const Tensor logp = at::log_softmax(logits, 2).clamp_min(-30);
+    const Tensor each = (target * (target.clamp_min(1e-20).log() - logp)).sum(2) * counted;
+    return each.sum() / rows;
+  };
+  Tensor kl = kl_of(masked);
+  const bool restricted = plans_[layer].pool == PoolUse::kRestricted && s.pool_scores.defined();
   measures_->kl[layer] = kl.detach();
+  // What a restricted layer looks for must be in the pool, which other scores than its own open.
+  if (restricted) kl = kl + kl_of(s.pool_scores) * numerics_.pool_weight;
+  if (plans_[layer].pool == PoolUse::kSource) s.pool_scores = masked;
   measures_->index_kl = measures_->index_kl.defined() ? measures_->index_kl + kl : kl;
   if (numerics_.index_stats) {
     const at::NoGradGuard no_grad;
@@ -298,6 +312,10 @@ void Model::close_group(State& s) {
     const Tensor both = mine.logical_and(best).sum(2) * counted;
     measures_->recall[layer] = both.sum() / (rows * config_.index_topk);
     measures_->mass[layer] = ((target * mine).sum(2) * counted).sum() / rows;
+    if (restricted) {
+      const Tensor held = best.logical_and(pool_of(s.pool_scores.detach())).sum(2) * counted;
+      measures_->pool[layer] = held.sum() / (rows * config_.index_topk);
+    }
   }
 }
 

@@ -31,13 +31,14 @@ struct Numerics {
   bool score_bf16 = false;   // index scores rounded as the released reference does (exact only)
   bool index_loss = false;   // gather the indexer's KL
   bool index_stats = false;  // and its recall and covered mass
-  double kl_power = 1;       // the KL's target is the attention's mass to this power, normalised
+  double pool_weight = 0;    // of the KL between a restricted layer's target and its pool's scores
 };
 
 struct Measures {
   Tensor index_kl;  // sum over index layers; undefined without index_loss
   // Per index layer: KL, recall@k of the head-summed attention, attention mass covered (no grad).
-  std::map<int64_t, Tensor> kl, recall, mass;
+  // Per restricted layer: the part of its best entries that the candidate pool holds.
+  std::map<int64_t, Tensor> kl, recall, mass, pool;
 };
 
 // What passes from layer to layer.
@@ -53,6 +54,7 @@ struct State {
   };
   std::map<int64_t, Source> sources;
   Tensor selected, pool;
+  Tensor pool_scores;  // [batch, S, G] of the layer that opened the pool, at the sampled positions
   // The indexer whose group is running.
   struct Pending {
     int64_t layer = -1;
@@ -106,6 +108,7 @@ class Model {
   Tensor index_query(const LayerPlan& plan, const Query& query);
   void add_target(State& s, const LayerPlan& plan, const Tensor& q, const AttendOut& out);
   void close_group(State& s);
+  Tensor pool_of(const Tensor& scores) const;
   Tensor output(const Tensor& o) const;
   Tensor moe(const Tensor& x);
   Tensor moe_exact(const Tensor& x, const Tensor& wt) const;

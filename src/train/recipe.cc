@@ -81,7 +81,7 @@ class Keys {
     real("constant_until", r.constant_until);
     real("final_factor", r.final_factor);
     real("kl_weight", r.kl_weight);
-    real("kl_power", r.kl_power);
+    real("pool_weight", r.pool_weight);
     flag("indexer_only", r.indexer_only);
     real("bias_step", r.bias_step);
     real("bias_step_final", r.bias_step_final);

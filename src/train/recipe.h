@@ -30,7 +30,7 @@ struct Recipe {
   double constant_until = 0.5;
   double final_factor = 0.04;
   double kl_weight = 1.0;
-  double kl_power = 1.0;      // above 1 the entries of most mass count more (Numerics)
+  double pool_weight = 0;     // of what the pool misses, beside the KL (Numerics)
   bool indexer_only = false;  // no loss but the indexer's KL; nothing but the indexer moves
   double bias_step = 1e-2, bias_step_final = 1e-3;
   int64_t bias_steps = 500;  // the bias step decays over this many steps

@@ -108,7 +108,7 @@ void Trainer::one_step() {
       data_.sample(recipe_.seed, static_cast<uint64_t>(step_), {rows, length}, recipe_.mix);
   Numerics mode = numerics(simulating());
   mode.index_loss = true;
-  mode.kl_power = recipe_.kl_power;
+  mode.pool_weight = recipe_.pool_weight;
   const bool report_now = step_ % recipe_.log_every == 0;
   mode.index_stats = report_now;
   model_->load().zero_();
@@ -160,24 +160,26 @@ void Trainer::log(const Measures& measures, const StepReport& report, double ce)
   const std::string kl = text(measures.kl);
   const std::string recall = text(measures.recall);
   const std::string mass = text(measures.mass);
+  const std::string pool = text(measures.pool);
   const double low = share.min().item<double>();
   const double high = share.max().item<double>();
   if (!silent_) {
     std::fprintf(stderr,
                  "step %5ld  %5.1f Mtok  loss %.4f  norm %.2f/%.2f  load %.2f-%.2f  kl %s  recall "
-                 "%s  mass %s"
+                 "%s  mass %s  pool %s"
                  "  %.0f tok/s  left %.0f s\n",
                  step_, static_cast<double>(tokens_) / 1e6, ce, report.norm, report.indexer_norm,
-                 low, high, kl.c_str(), recall.c_str(), mass.c_str(), speed, left);
+                 low, high, kl.c_str(), recall.c_str(), mass.c_str(), pool.c_str(), speed, left);
   }
   std::ofstream csv(out_ + "/log.csv", std::ios::app);
   if (csv.tellp() == 0) {
-    csv << "step,clock,tokens,length,loss,norm,indexer_norm,load_min,load_max,kl,recall,mass,"
+    csv << "step,clock,tokens,length,loss,norm,indexer_norm,load_min,load_max,kl,recall,mass,pool,"
            "tokens_per_s,skipped\n";
   }
   csv << step_ << ',' << clock_ << ',' << tokens_ << ',' << length_at(recipe_, progress()) << ','
       << ce << ',' << report.norm << ',' << report.indexer_norm << ',' << low << ',' << high << ','
-      << kl << ',' << recall << ',' << mass << ',' << speed << ',' << skipped_ << '\n';
+      << kl << ',' << recall << ',' << mass << ',' << pool << ',' << speed << ',' << skipped_
+      << '\n';
 }
 
 Result<void> Trainer::run(double limit) {
