@@ -76,13 +76,15 @@ class ByteStream {
     tcp_.close();
   }
 
-  // Reads on for a moment: a connection closed on unread bytes is reset, and the answer lost.
+  // Reads on for a moment: a connection closed on unread bytes is reset, and the answer lost. Where
+  // there is always more to read the stream's own limit never comes to its turn.
   asio::awaitable<void> linger(milliseconds limit) {
     boost::system::error_code code;
     tcp_.socket().shutdown(tcp::socket::shutdown_send, code);
     tcp_.expires_after(limit);
+    const auto end = std::chrono::steady_clock::now() + limit;
     std::array<char, 4096> ignored;
-    while (!code) {
+    while (!code && std::chrono::steady_clock::now() < end) {
       const auto [failed, n] = co_await tcp_.async_read_some(asio::buffer(ignored), kAwait);
       code = failed;
     }

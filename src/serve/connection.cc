@@ -16,6 +16,11 @@ namespace {
 constexpr milliseconds kGoodbyeMs = milliseconds(1000);
 // Bodies up to here are not counted: those of all connections together are bounded by themselves.
 constexpr int64_t kCountedBodyBytes = 65'536;
+// One read takes at most so many; the buffer has room for a header beside them.
+constexpr int64_t kReadBytes = 65'536;
+// Sizes and extensions of chunks and their trailers may be as long as a header, and so many times
+// the body: chunks of one byte need five.
+constexpr int64_t kFramingOfBody = 16;
 
 // Authorization wins (spec/api.md section 5).
 template <typename Fields>
@@ -37,6 +42,15 @@ HttpRequest head_of(const Message& message) {
           .if_none_match = std::string(message[http::field::if_none_match])};
 }
 
+// Whether where the body ends is told in a way that this server knows (RFC 9112 6.1). Where it is
+// not, what follows the header may not be taken for another request.
+template <typename Message>
+bool has_known_end(const Message& message) {
+  const auto coding = message[http::field::transfer_encoding];
+  return message.count(http::field::transfer_encoding) == 0 ||
+         (message.version() == 11 && beast::iequals(coding, "chunked"));
+}
+
 }  // namespace
 
 std::string tenant_text(const Tenant& tenant) {
@@ -47,6 +61,7 @@ Connection::Connection(ServerLoop& loop, tcp::socket socket)
     : loop_(loop),
       options_(loop.options()),
       stream_(std::move(socket), loop.tls()),
+      buffer_(static_cast<size_t>(options_.header_bytes_max + kReadBytes)),
       number_(loop.enter(*this)) {}
 
 Connection::~Connection() {
@@ -117,6 +132,11 @@ asio::awaitable<bool> Connection::guarded_exchange() {
 // What is answered before the body of a request is read.
 std::optional<HttpReply> Connection::unwelcome(const HttpRequest& request, const Parser& parser) {
   const Dialect dialect = dialect_of(request.path);
+  if (!has_known_end(parser.get())) {
+    return error_reply(dialect, parser.get().version() == 11 ? 501 : 400,
+                       "Transfer-Encoding: wanted chunked in HTTP/1.1, or none, found " +
+                           quote(parser.get()[http::field::transfer_encoding]));
+  }
   const auto expect = parser.get()[http::field::expect];
   if (!expect.empty() && !beast::iequals(expect, "100-continue")) {
     return error_reply(dialect, 417, "Expect: wanted 100-continue, found " + quote(expect));
@@ -167,7 +187,7 @@ asio::awaitable<bool> Connection::exchange() {
   if (!code && !refusal) {
     const bool asks = !parser.get()[http::field::expect].empty() && buffer_.size() == 0;
     if (asks && !parser.is_done()) co_await send("HTTP/1.1 100 Continue\r\n\r\n");
-    std::tie(code, n) = co_await http::async_read(stream_, buffer_, parser, kAwait);
+    code = co_await read_body(parser);
   }
   reading_ = false;
   limit.cancel();
@@ -181,13 +201,29 @@ asio::awaitable<bool> Connection::exchange() {
   auto& message = parser.get();
   if (refusal) {
     loop_.answered(request, *refusal, entry.tenant ? tenant_text(*entry.tenant) : "");
-    const bool keep = co_await write(*refusal, message.keep_alive() && parser.is_done());
+    const bool over = parser.is_done() && has_known_end(message);
+    const bool keep = co_await write(*refusal, message.keep_alive() && over);
     if (!keep) co_await stream_.linger(kGoodbyeMs);
     co_return keep;
   }
   request.body = std::move(message.body());
   old_ = message.version() != 11;
   co_return co_await answer(request, *entry.tenant, message.keep_alive(), !old_);
+}
+
+asio::awaitable<boost::system::error_code> Connection::read_body(Parser& parser) {
+  const std::string& body = parser.get().body();
+  int64_t n_read = 0;
+  while (!parser.is_done()) {
+    const auto [code, n] = co_await http::async_read_some(stream_, buffer_, parser, kAwait);
+    if (code) co_return code;
+    n_read += static_cast<int64_t>(n);
+    const auto n_body = static_cast<int64_t>(body.size());
+    if (n_read - n_body > options_.header_bytes_max + kFramingOfBody * n_body) {
+      co_return make_error_code(http::error::buffer_overflow);
+    }
+  }
+  co_return boost::system::error_code();
 }
 
 // What to tell a client whose request could not be read; status 0: nothing.
@@ -202,6 +238,10 @@ HttpReply Connection::unread(boost::system::error_code code, const HttpRequest& 
     reply = error_reply(dialect, 431,
                         "header: wanted at most " + std::to_string(options_.header_bytes_max) +
                             " bytes, found more");
+  } else if (code == http::error::buffer_overflow) {
+    reply = error_reply(dialect, 431,
+                        "chunks: wanted at most " + std::to_string(options_.header_bytes_max) +
+                            " bytes of sizes, extensions and trailers, found more");
   } else if (late_) {
     reply =
         error_reply(dialect, 408,

@@ -59,6 +59,7 @@ class Connection {
   asio::awaitable<bool> guarded_exchange();
   asio::awaitable<bool> exchange();
   std::optional<HttpReply> unwelcome(const HttpRequest& request, const Parser& parser);
+  asio::awaitable<boost::system::error_code> read_body(Parser& parser);
   void drop_body();
   HttpReply unread(boost::system::error_code code, const HttpRequest& request);
   // Where it has to wait, `waiting` knows of it.

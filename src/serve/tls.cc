@@ -22,7 +22,7 @@ Result<void> load_certificate(asio::ssl::context& context, const std::string& ce
   FATHOM_ASSIGN_OR_RETURN(const std::string key, read_file(key_path, kPemBytesMax));
   boost::system::error_code code;
   context.set_options(Context::default_workarounds | Context::no_sslv2 | Context::no_sslv3 |
-                          Context::no_tlsv1 | Context::no_tlsv1_1,
+                          Context::no_tlsv1 | Context::no_tlsv1_1 | SSL_OP_NO_RENEGOTIATION,
                       code);
   // Instead of a question on the terminal.
   context.set_password_callback([](size_t, Context::password_purpose) { return std::string(); },

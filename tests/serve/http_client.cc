@@ -57,14 +57,15 @@ HttpClient::~HttpClient() {
   ::close(socket_);
 }
 
-void HttpClient::send(std::string_view bytes) {
+bool HttpClient::send(std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t n = tls_ != nullptr
                           ? SSL_write(tls_, bytes.data(), static_cast<int>(bytes.size()))
                           : ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (n <= 0) return;
+    if (n <= 0) return false;
     bytes.remove_prefix(static_cast<size_t>(n));
   }
+  return true;
 }
 
 void HttpClient::end_sending() { ::shutdown(socket_, SHUT_WR); }

@@ -29,7 +29,8 @@ class HttpClient {
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
-  void send(std::string_view bytes);
+  // False where the connection takes no more.
+  bool send(std::string_view bytes);
   // Sends no more; what comes is still read.
   void end_sending();
   // Until the text has come; false where the connection ends first.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
+#include <chrono>
 
 #include "served.h"
 
@@ -92,6 +93,82 @@ TEST(Transport, ABodyThatEndsEarlyIsRefusedAndLogged) {
   ASSERT_TRUE(reply);
   EXPECT_EQ(reply->status, 400);
   EXPECT_TRUE(logged(served, "POST /tokenize 400: request: wanted all of it"));
+}
+
+// What stands around a body in chunks, sent for as long as the server takes it.
+struct Framing {
+  const char* name;
+  const char* head;
+  std::string more;
+};
+
+class EndlessFraming : public testing::TestWithParam<Framing> {};
+
+TEST_P(EndlessFraming, IsRefused) {
+  Served served({});
+  HttpClient client(served.port());
+  client.send(
+      std::string("POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n") +
+      GetParam().head);
+  for (int i = 0; i < 4000; ++i) client.send(GetParam().more);
+  const auto reply = client.read_reply();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->status / 100, 4);
+  EXPECT_EQ(reply->headers.at("connection"), "close");
+  HttpClient other(served.port());
+  EXPECT_EQ(other.post("/tokenize", R"({"prompt":"x"})")->status, 200);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Chunks, EndlessFraming,
+    testing::Values(Framing{"Trailers", "0\r\n", "X-a: " + std::string(1000, 'y') + "\r\n"},
+                    Framing{"Extension", "5;", std::string(1000, 'a')},
+                    Framing{"Extensions", "", "1;" + std::string(1000, 'a') + "\r\nx\r\n"},
+                    Framing{"Size", "", std::string(1000, '0')}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(Transport, ChunksOfOneByteAndTrailersAreTaken) {
+  Served served({});
+  HttpClient client(served.port());
+  std::string chunks;
+  for (const char c : std::string(R"({"prompt":"xyz"})"))
+    chunks += std::string("1\r\n") + c + "\r\n";
+  client.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: Chunked\r\n\r\n" + chunks +
+              "0\r\nX-Sum: 1\r\n\r\n");
+  EXPECT_EQ(client.read_reply()->status, 200);
+  EXPECT_EQ(client.get("/health")->status, 200);
+}
+
+// What follows would else be read as a request of whoever shares the connection (RFC 9112 6.1).
+TEST(Transport, ABodyOfAnUnknownCodingIsNotReadAsARequest) {
+  Served served({});
+  for (const char* coding : {"xchunked", "chunked, identity", "gzip, chunked", "identity", ""}) {
+    HttpClient client(served.port());
+    client.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: " + std::string(coding) +
+                "\r\n\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+    const auto reply = client.read_reply();
+    ASSERT_TRUE(reply) << coding;
+    EXPECT_EQ(reply->status, 501) << coding;
+    EXPECT_FALSE(client.read_reply()) << coding;
+  }
+  HttpClient old(served.port());
+  old.send(
+      "POST /tokenize HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n");
+  EXPECT_EQ(old.read_reply()->status, 400);
+  EXPECT_FALSE(old.get("/health"));
+}
+
+// A client that always has more to send keeps its connection no longer than one that has none.
+TEST(Transport, ARefusedClientThatSendsOnIsLeft) {
+  Served served({.body_bytes_max = 1000});
+  HttpClient client(served.port());
+  client.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 99000000000\r\n\r\n");
+  const std::string piece(65'536, 'x');
+  const auto begun = std::chrono::steady_clock::now();
+  while (client.send(piece) &&
+         std::chrono::steady_clock::now() < begun + std::chrono::seconds(20)) {
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(20));
 }
 
 TEST(Transport, LongBodiesShareABound) {
