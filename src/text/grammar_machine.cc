@@ -48,8 +48,8 @@ void GrammarMachine::Sets::clear() {
   by_hash_.clear();
 }
 
-GrammarMachine::GrammarMachine(const Grammar& grammar)
-    : grammar_(grammar), n_classes_(grammar.class_symbol.size()) {
+GrammarMachine::GrammarMachine(const Grammar& grammar, int64_t work_max)
+    : grammar_(grammar), n_classes_(grammar.class_symbol.size()), work_max_(work_max) {
   clear();
 }
 
@@ -61,6 +61,7 @@ void GrammarMachine::clear() {
   expanded_.clear();
   below_.clear();
   overflowed_ = false;
+  work_ = 0;
   bool is_new = false;
   // Two sets that no stack has hold the numbers of the entries with a meaning of their own.
   FATHOM_CHECK(entries_.intern({}, 1, &is_new) == kBottom);
@@ -69,7 +70,8 @@ void GrammarMachine::clear() {
 }
 
 GrammarMachine::Position GrammarMachine::intern_position(std::vector<Item> items, uint8_t flags) {
-  if (items.size() > kItemsMax || flags_.size() >= kPositionsMax) {
+  count_work(items.size());
+  if (overflowed_ || items.size() > kItemsMax || flags_.size() >= kPositionsMax) {
     overflowed_ = true;
     return kDead;
   }
@@ -84,6 +86,7 @@ GrammarMachine::Position GrammarMachine::intern_position(std::vector<Item> items
 }
 
 GrammarMachine::Entry GrammarMachine::intern_entry(std::vector<Item> items) {
+  count_work(items.size());
   make_set(items);
   if (items.size() > kItemsMax || entries_.size() >= kPositionsMax) {
     overflowed_ = true;
@@ -128,10 +131,12 @@ GrammarMachine::Position GrammarMachine::settle(std::vector<Item> reached) {
     if (!grammar_.states[item.state].accepts) continue;
     if (item.entry == kBottom) flags |= kComplete;
     if (item.entry == kUnknown) flags |= kLeaves;
-    for (const Item& back : entries_.of(item.entry)) {
+    const std::span<const Item> callers = entries_.of(item.entry);
+    for (const Item& back : callers) {
       if (seen.insert(back).second) reached.push_back(back);
     }
-    if (seen.size() <= kItemsMax) continue;
+    count_work(callers.size());
+    if (seen.size() <= kItemsMax && !overflowed_) continue;
     overflowed_ = true;
     return kDead;
   }
@@ -141,13 +146,14 @@ GrammarMachine::Position GrammarMachine::settle(std::vector<Item> reached) {
 
 // A call at the end of a rule returns to where the rule itself returns to, so that rules which end
 // with themselves do not pile up.
-void GrammarMachine::return_to(std::vector<Item>& callers, const Item& caller) const {
+void GrammarMachine::return_to(std::vector<Item>& callers, const Item& caller) {
   if (caller.state != kFinal || caller.entry == kBottom || caller.entry == kUnknown) {
     callers.push_back(caller);
     return;
   }
   const std::span<const Item> below = entries_.of(caller.entry);
-  callers.insert(callers.end(), below.begin(), below.end());
+  count_work(below.size());
+  if (!overflowed_) callers.insert(callers.end(), below.begin(), below.end());
 }
 
 // Rules are entered in the order of ranks: when one is, all its callers here are known.
@@ -182,7 +188,9 @@ GrammarMachine::Position GrammarMachine::move(Position from, uint32_t symbol_cla
   const uint32_t symbol = grammar_.class_symbol[symbol_class];
   std::vector<Item> reached;
   for (const Item& item : expanded(from)) {
-    for (const Grammar::Edge& edge : grammar_.edges_of(item.state)) {
+    const std::span<const Grammar::Edge> edges = grammar_.edges_of(item.state);
+    count_work(1 + edges.size() / 16);
+    for (const Grammar::Edge& edge : edges) {
       if (symbol < edge.low || symbol > edge.high) continue;
       reached.push_back({.entry = item.entry, .state = edge.target});
     }
@@ -194,10 +202,11 @@ GrammarMachine::Position GrammarMachine::move(Position from, uint32_t symbol_cla
 }
 
 // Entries by first mention, each after those below it: its size and its members.
-std::vector<uint32_t> GrammarMachine::written(Position p) const {
+std::vector<uint32_t> GrammarMachine::written(Position p) {
   std::map<Entry, uint32_t> number_of = {{kBottom, 0}, {kUnknown, 1}};
   std::vector<uint32_t> numbers = {flags_[p], 0};
   const auto put = [&](std::span<const Item> items) {
+    count_work(1 + items.size());
     numbers.push_back(static_cast<uint32_t>(items.size()));
     for (const Item& item : items) {
       numbers.insert(numbers.end(), {number_of.at(item.entry), item.state});
@@ -206,12 +215,14 @@ std::vector<uint32_t> GrammarMachine::written(Position p) const {
   std::vector<Entry> work;
   for (const Item& item : positions_.of(p)) work.push_back(item.entry);
   while (!work.empty()) {
+    if (overflowed_) return {};
     const Entry entry = work.back();
     if (number_of.contains(entry)) {
       work.pop_back();
       continue;
     }
     const size_t n = work.size();
+    count_work(entries_.of(entry).size());
     for (const Item& item : entries_.of(entry)) {
       if (!number_of.contains(item.entry)) work.push_back(item.entry);
     }

@@ -8,7 +8,7 @@ namespace fathom {
 
 TokenMatcher::TokenMatcher(const Grammar& grammar, const TokenTrie& tokens,
                            const MatcherLimits& limits)
-    : machine_(grammar),
+    : machine_(grammar, limits.work),
       tokens_(tokens),
       limits_(limits),
       n_words_((static_cast<size_t>(tokens.n_tokens()) + 63) / 64),
@@ -19,7 +19,7 @@ TokenMatcher::TokenMatcher(const Grammar& grammar, const TokenTrie& tokens,
   }
 }
 
-GrammarState TokenMatcher::at(Position position) const {
+GrammarState TokenMatcher::at(Position position) {
   return {.can_end = machine_.complete(position),
           .can_go_on = machine_.open(position),
           .written = machine_.written(position),
@@ -34,12 +34,16 @@ Error TokenMatcher::overflow() {
   masks_.clear();
   ++epoch_;
   return exhausted("grammar: wanted at most " + std::to_string(GrammarMachine::kPositionsMax) +
-                   " positions and " + std::to_string(GrammarMachine::kItemsMax) +
-                   " alternatives in one, found more");
+                   " positions, " + std::to_string(GrammarMachine::kItemsMax) +
+                   " alternatives in one and " + std::to_string(limits_.work) +
+                   " steps for a token, found more");
 }
 
 void TokenMatcher::trim() {
-  if (machine_.n_positions() > limits_.n_positions) static_cast<void>(overflow());
+  machine_.begin_work();
+  if (machine_.n_positions() > limits_.n_positions || machine_.n_items() > limits_.n_items) {
+    static_cast<void>(overflow());
+  }
   if ((masks_.size() + inside_.size()) * mask_bytes() <= limits_.mask_bytes) return;
   masks_.clear();
   inside_.clear();
@@ -52,9 +56,9 @@ TokenMatcher::Position TokenMatcher::resolve(const GrammarState& state) {
 
 Result<GrammarState> TokenMatcher::start() {
   trim();
-  const Position position = machine_.start();
+  GrammarState state = at(machine_.start());
   if (machine_.overflowed()) return overflow();
-  return at(position);
+  return state;
 }
 
 Result<bool> TokenMatcher::accept(GrammarState& state, TokenId token) {
@@ -74,7 +78,9 @@ Result<bool> TokenMatcher::accept(GrammarState& state, TokenId token) {
   }
   if (machine_.overflowed()) return overflow();
   if (position == GrammarMachine::kDead) return false;
-  state = at(position);
+  GrammarState reached = at(position);
+  if (machine_.overflowed()) return overflow();
+  state = std::move(reached);
   return true;
 }
 
@@ -84,7 +90,8 @@ void TokenMatcher::walk(uint32_t top, Position from, TokenMask& mask,
   const std::vector<TokenTrie::Node>& nodes = tokens_.nodes();
   path_[nodes[top].depth] = from;
   const uint32_t end = nodes[top].end;
-  for (uint32_t i = top + 1; i < end;) {
+  size_t n_seen = 0;
+  for (uint32_t i = top + 1; i < end; ++n_seen) {
     const TokenTrie::Node& node = nodes[i];
     const Position to = machine_.next(path_[node.depth - size_t{1}], class_of_byte_[node.byte]);
     if (to == GrammarMachine::kDead) {
@@ -97,6 +104,7 @@ void TokenMatcher::walk(uint32_t top, Position from, TokenMask& mask,
     if (flags != GrammarMachine::kLeaves && node.token != kNoToken) mask_set(mask, node.token);
     i = (flags & GrammarMachine::kOpen) != 0 ? i + 1 : node.end;
   }
+  machine_.count_steps(1 + n_seen);
 }
 
 const TokenMatcher::Inside& TokenMatcher::inside(Position above) {
@@ -112,6 +120,7 @@ void TokenMatcher::add_exits(const Inside& inside, GrammarMachine::Entry entry, 
   if (inside.exits.empty()) return;
   const Position below = machine_.below(entry);
   for (const uint32_t exit : inside.exits) {
+    if (machine_.overflowed()) return;
     const TokenId token = tokens_.nodes()[exit].token;
     if (token != kNoToken) mask_set(mask, token);
     if (machine_.open(below)) walk(exit, below, mask, nullptr);
@@ -127,6 +136,7 @@ TokenMask TokenMatcher::compute(Position position) {
                                    [&](const auto& item) { return item.entry != first->entry; });
     const Inside& part = inside(machine_.above_unknown({first, last}));
     for (size_t i = 0; i < n_words_; ++i) mask[i] |= part.mask[i];
+    machine_.count_steps(n_words_);
     add_exits(part, first->entry, mask);
     first = last;
   }

@@ -43,6 +43,8 @@ struct GrammarState {
 
 struct MatcherLimits {
   size_t n_positions = GrammarMachine::kPositionsMax / 2;  // kept between two calls
+  size_t n_items = size_t{2} << 20;                        // their members, likewise
+  int64_t work = GrammarMachine::kWorkMax;                 // of one call
   size_t mask_bytes = size_t{8} << 20;                     // of masks that are kept
 };
 
@@ -60,6 +62,7 @@ class TokenMatcher {
   // Masks that were worked out, and that were there. For measurements.
   int64_t n_computed() const { return n_computed_; }
   int64_t n_found() const { return n_found_; }
+  int64_t work() const { return machine_.work(); }  // of the last call
 
  private:
   using Position = GrammarMachine::Position;
@@ -70,7 +73,7 @@ class TokenMatcher {
   };
 
   Position resolve(const GrammarState& state);
-  GrammarState at(Position position) const;
+  GrammarState at(Position position);
   Error overflow();
   void trim();
   const Inside& inside(Position above);
