@@ -179,7 +179,6 @@ void Engine::run(EngineTask& task, int64_t now_us) {
 void Engine::count_start(EngineTask& task, int64_t n_hit) {
   const int64_t n_new = n_hit - std::exchange(task.n_given_back, int64_t{0});
   task.usage.cached_tokens += n_new;
-  counters_.cached_tokens += n_new;
   if (std::exchange(task.counted, true)) return;  // it starts over
   counters_.prompt_tokens += task.live->prompt_tokens();
   ++(n_hit == 0     ? counters_.n_no_hit

@@ -127,6 +127,7 @@ void Engine::settle_rows(EngineTask& task, int64_t n_rows, int64_t entries_befor
 // May destroy the task.
 void Engine::settle_draws(EngineTask& task, std::span<const SampledToken> tokens, int64_t now_us) {
   const int64_t n_forks = task.n_forks;
+  if (task.answer.empty()) counters_.cached_tokens += task.usage.skipped_tokens();
   for (int64_t i = 1; i <= n_forks; ++i) fork(task, tokens[static_cast<size_t>(i)], now_us);
   push_token(task, tokens[0]);
 }

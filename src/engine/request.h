@@ -2,6 +2,7 @@
 
 // What a server hands to the engine, and what comes back. Values: nothing here is shared.
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -63,6 +64,9 @@ struct Usage {
   int64_t n_parked = 0;   // pre-emptions that kept the windows
   int64_t n_dropped = 0;  // and those that did not
   bool exact = true;      // false: rows followed a bounded replay
+
+  // Of the prompt, what was there and was not computed again.
+  int64_t skipped_tokens() const { return std::max<int64_t>(cached_tokens - replayed_tokens, 0); }
 };
 
 // Tokens of one choice in order. The last output of a choice carries a reason and its usage.

@@ -29,6 +29,7 @@ struct EngineCounters {
 
   // As in Usage, of all requests; those of prompts are counted when they start.
   int64_t prompt_tokens = 0;
+  // Of prompts whose first token was drawn: what was cached and not computed again.
   int64_t cached_tokens = 0;
   int64_t replayed_tokens = 0;
   int64_t computed_tokens = 0;

@@ -89,7 +89,10 @@ ReplyEvents ChatJob::take(const Output& output) {
     return events;
   }
   if (output.choice == 0 || !begun_) prompt_usage_ = output.usage;
-  if (!begun_) append(&events, reply_->begin(usage()));
+  if (!begun_) {
+    n_skipped_ = prompt_usage_.skipped_tokens();
+    append(&events, reply_->begin(usage()));
+  }
   begun_ = true;
   if (output.prompt) reply_->prompt(logged_prompt(*output.prompt));
   feed(output, &events);
@@ -109,7 +112,7 @@ ReplyUsage ChatJob::usage() const {
   const bool bounded = !prompt_usage_.exact;
   const bool replayed = prompt_usage_.replayed_tokens > 0;
   return {.prompt_tokens = n_prompt_,
-          .cached_tokens = prompt_usage_.cached_tokens,
+          .cached_tokens = n_skipped_,
           .completion_tokens = n_tokens_,
           .restore = bounded    ? "bounded"
                      : replayed ? "exact"

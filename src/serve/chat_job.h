@@ -56,7 +56,8 @@ class ChatJob {
   std::vector<Lane> lanes_;  // of the choices
   size_t n_ended_ = 0;
   bool begun_ = false;
-  Usage prompt_usage_;  // of the first choice, which the others share
+  Usage prompt_usage_;     // of the first choice, which the others share
+  int64_t n_skipped_ = 0;  // of the prompt, told ahead of the answer and at its end alike
   int64_t n_prompt_ = 0;
   int32_t first_id_ = 0;  // of the prompt
   int64_t n_tokens_ = 0;

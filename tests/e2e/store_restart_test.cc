@@ -40,7 +40,7 @@ struct Turn {
   json::value choice;  // with its log probabilities
   int64_t prompt_tokens = 0;
   int64_t answer_tokens = 0;
-  int64_t cached_tokens = 0;
+  int64_t cached_tokens = 0;  // whose entries were there, replayed ones among them
   int64_t replayed_tokens = 0;
 };
 
@@ -100,13 +100,15 @@ class StoreRestart : public FolderTest {
     const json::value body = json::parse(reply->body);
     const json::value& usage = body.at("usage");
     const json::value& choice = body.at("choices").at(0);
+    const int64_t n_skipped = usage.at("prompt_tokens_details").at("cached_tokens").as_int64();
+    const int64_t n_replayed = body.at("fathom").at("replayed_tokens").as_int64();
     return {.prompt = prompt,
             .answer = std::string(choice.at("text").as_string()),
             .choice = choice,
             .prompt_tokens = usage.at("prompt_tokens").as_int64(),
             .answer_tokens = usage.at("completion_tokens").as_int64(),
-            .cached_tokens = usage.at("prompt_tokens_details").at("cached_tokens").as_int64(),
-            .replayed_tokens = body.at("fathom").at("replayed_tokens").as_int64()};
+            .cached_tokens = n_skipped + n_replayed,
+            .replayed_tokens = n_replayed};
   }
 
   static std::string next_prompt(const Turn& turn) {

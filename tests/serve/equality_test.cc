@@ -66,8 +66,8 @@ void add(const json::value& body, Said* said) {
 
 struct Answered {
   Said said;
-  int64_t cached = 0;
-  int64_t replayed = 0;
+  int64_t cached = 0;    // whose entries were there, replayed ones among them
+  int64_t replayed = 0;  // which the usage does not call cached
   std::string restore;
 };
 
@@ -105,8 +105,8 @@ class ServedEquality : public testing::Test {
     EXPECT_EQ(reply->status, 200) << reply->body;
     const json::value body = json::parse(reply->body);
     add(body, &answered.said);
-    answered.cached = body.at("usage").at("prompt_cache_hit_tokens").as_int64();
     answered.replayed = body.at("fathom").at("replayed_tokens").as_int64();
+    answered.cached = body.at("usage").at("prompt_cache_hit_tokens").as_int64() + answered.replayed;
     answered.restore = body.at("fathom").at("restore").as_string();
     return answered;
   }

@@ -190,9 +190,15 @@ TEST_F(ProtocolsTest, SayTheSameStreamedOrNot) {
     EXPECT_EQ(of_messages(messages), want);
     EXPECT_EQ(messages.front().name, "message_start");
     EXPECT_EQ(messages.back().name, "message_stop");
-    // The prompt was asked before: what the cache has is told ahead of the answer.
+    // The prompt was asked before: what the cache has, less what was computed again of it, is told
+    // ahead of the answer and behind it.
     const json::value& started = messages.front().data.at("message").at("usage");
-    EXPECT_EQ(started.at("cache_read_input_tokens").as_int64(), (want.n_prompt - 1) / 64 * 64);
+    const json::object& ended = messages.end()[-2].data.as_object();
+    const int64_t n_replayed = ended.at("fathom").at("replayed_tokens").as_int64();
+    EXPECT_EQ(started.at("cache_read_input_tokens").as_int64(),
+              (want.n_prompt - 1) / 64 * 64 - n_replayed);
+    EXPECT_EQ(ended.at("usage").at("cache_read_input_tokens"),
+              started.at("cache_read_input_tokens"));
     const auto responses =
         events_of(post("/responses", responses_body(thinking, most_output + stream)).body, &n_done);
     EXPECT_EQ(of_responses(responses), want);

@@ -97,8 +97,12 @@ TEST_P(Sessions, ADroppedSessionComputesTheBlockTailAndTheReplayMore) {
   const auto known = static_cast<int64_t>(prompt.size()) - 1;
   append(prompt, fresh(9));
   now_us_ += kTtl;
+  const int64_t n_skipped = engine_.counters().cached_tokens;
   const Answer answer = run(request(prompt, 5));
   EXPECT_EQ(engine_.sessions().counters().expired, 2);
+  EXPECT_EQ(answer.usage.skipped_tokens(),
+            std::max<int64_t>(known / kBlockTokens * kBlockTokens - exact_replay(), 0));
+  EXPECT_EQ(engine_.counters().cached_tokens - n_skipped, answer.usage.skipped_tokens());
   EXPECT_EQ(answer.usage.cached_tokens, known / kBlockTokens * kBlockTokens);
   EXPECT_EQ(answer.usage.replayed_tokens, exact_replay());
   EXPECT_EQ(answer.usage.computed_tokens, 10 + known % kBlockTokens + 4);
