@@ -13,12 +13,13 @@
 namespace fathom {
 
 Subject subject_of(std::string_view keyword) {
-  constexpr std::array<std::pair<std::string_view, Subject>, 35> kSubjects = {{
+  constexpr std::array<std::pair<std::string_view, Subject>, 36> kSubjects = {{
       {"title", Subject::kAnnotation},
       {"description", Subject::kAnnotation},
       {"default", Subject::kAnnotation},
       {"examples", Subject::kAnnotation},
       {"deprecated", Subject::kAnnotation},
+      {"discriminator", Subject::kAnnotation},  // OpenAPI's, beside a oneOf
       {"readOnly", Subject::kAnnotation},
       {"writeOnly", Subject::kAnnotation},
       {"$comment", Subject::kAnnotation},

@@ -63,6 +63,11 @@ const std::vector<Lists> kLists = {
      {"0", "12", "\"ab\"", "\"é€\"", R"("\u00e9\n")", R"("\ud83d\ude00x")", "null"},
      {"-1", "\"abc\"", "true", "1.0"}},
     {R"({"oneOf":[{"const":1},{"const":2}]})", {"1", "2"}, {"3"}},
+    {R"({"discriminator":{"propertyName":"k"},"oneOf":[{"type":"object","properties":)"
+     R"({"k":{"const":"a"}},"required":["k"]},{"type":"object","properties":{"k":{"const":"b"}},)"
+     R"("required":["k"]}]})",
+     {R"({"k":"a"})", R"({"k":"b"})"},
+     {R"({"k":"c"})", "{}"}},
     {R"({"allOf":[{"type":"boolean"}],"description":"d"})", {"true"}, {"1"}},
     {R"({"$defs":{"node":{"type":"object","properties":{"v":{"type":"integer"},)"
      R"("next":{"anyOf":[{"$ref":"#/$defs/node"},{"type":"null"}]}},"required":["v","next"]}},)"
