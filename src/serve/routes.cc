@@ -3,6 +3,7 @@
 #include <array>
 #include <boost/json.hpp>
 #include <cstdio>
+#include <ctime>
 #include <functional>
 #include <string_view>
 
@@ -27,7 +28,7 @@ struct PlainCall {
 };
 // What stands before the name of a model; empty: another path.
 std::string_view model_prefix(std::string_view path) {
-  for (const std::string_view prefix : {"/v1/models/", "/models/"}) {
+  for (const std::string_view prefix : {"/v1/models/", "/models/", "/anthropic/v1/models/"}) {
     if (path.starts_with(prefix) && path.size() > prefix.size()) return prefix;
   }
   return "";
@@ -60,25 +61,38 @@ HttpReply version(const PlainCall& call) {
   return {.body = json_output(json::object{{"version", call.version}})};
 }
 
+std::string rfc3339(int64_t seconds) {
+  const auto at = static_cast<std::time_t>(seconds);
+  std::tm utc = {};
+  gmtime_r(&at, &utc);
+  char text[32];
+  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
+// In the form of OpenAI and in that of Anthropic at once.
 json::object model_json(const ChatService& service) {
   const ServiceOptions& served = service.options();
-  return {{"id", served.model_name},
-          {"object", "model"},
-          {"created", service.created_s()},
-          {"owned_by", "fathom"},
-          {"context_length", served.context}};
+  return {{"id", served.model_name},           {"object", "model"},
+          {"created", service.created_s()},    {"owned_by", "fathom"},
+          {"context_length", served.context},  {"type", "model"},
+          {"display_name", served.model_name}, {"created_at", rfc3339(service.created_s())}};
 }
 
 HttpReply models(const PlainCall& call) {
   const json::object model = model_json(call.service);
-  return {.body = json_output(json::object{{"object", "list"}, {"data", json::array{model}}})};
+  return {.body = json_output(json::object{{"object", "list"},
+                                           {"data", json::array{model}},
+                                           {"has_more", false},
+                                           {"first_id", model.at("id")},
+                                           {"last_id", model.at("id")}})};
 }
 
 HttpReply model(const PlainCall& call) {
   const std::string& path = call.request.path;
   const std::string name = path.substr(model_prefix(path).size());
   const Result<void> known = call.service.check_model(name);
-  if (!known) return refusal(Dialect::kOpenAi, known.error(), call.draining, 0);
+  if (!known) return refusal(dialect_of(path), known.error(), call.draining, 0);
   return {.body = json_output(model_json(call.service))};
 }
 
@@ -102,6 +116,7 @@ constexpr auto kRoutes = std::to_array<Route>({
     {"/version", "GET", version},
     {"/v1/models", "GET", models},
     {"/models", "GET", models},
+    {"/anthropic/v1/models", "GET", models},
     {"/v1/chat/completions", "POST", nullptr, Place::kEngine, Protocol::kChat},
     {"/chat/completions", "POST", nullptr, Place::kEngine, Protocol::kChat},
     {"/beta/chat/completions", "POST", nullptr, Place::kEngine, Protocol::kChat},
