@@ -47,6 +47,10 @@ class ServeVerb final : public Verb {
           return one_line(name) == name ? std::string()
                                         : "wanted a line of UTF-8, found " + shown_value(name);
         });
+    app.add_option("--effort", effort_,
+                   "Reasoning effort of calls that name none, 0: without reasoning")
+        ->check(whole_number(0, kEffortMax))
+        ->capture_default_str();
     app.add_option("--sequences", sequences_, "Answers computed at once")
         ->check(whole_number(1, 4096))
         ->capture_default_str();
@@ -173,7 +177,9 @@ class ServeVerb final : public Verb {
                         {.model_name = name,
                          .fingerprint = std::string("fathom-") + FATHOM_VERSION,
                          .context = flags_.context,
-                         .restore = flags_.restore_grade()});
+                         .restore = flags_.restore_grade(),
+                         .effort = effort_,
+                         .n_choices_max = sequences_});
     ModelExecutor executor(*session.runner, loaded.tokenizer->vocab_size());
     const TokenTrie tokens(*loaded.tokenizer);
     EngineOptions of_engine = engine_options(loaded, tokens);
@@ -234,6 +240,7 @@ class ServeVerb final : public Verb {
   OutputFlags output_;
   std::string listen_ = "127.0.0.1:8000";
   std::string name_;
+  int effort_ = kEffortHigh;
   std::string keys_;
   std::string new_key_;
   std::string tls_cert_;

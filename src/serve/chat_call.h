@@ -10,29 +10,40 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "engine/executor.h"
 #include "engine/runner.h"
 #include "engine/sampler.h"
 #include "serve/body_fields.h"
+#include "serve/body_members.h"
 #include "text/chat_request.h"
 
 namespace fathom {
+
+// What bodies of all routes may carry beyond their protocols.
+struct ExtraFields {
+  Json structured_outputs;               // null: absent
+  std::optional<RestoreGrade> restore;   // "exact" or "bounded"
+  bool ignore_eos = false;               // the answer goes on behind an end
+  std::vector<std::string> passed_over;  // members without effect, which the answer names
+};
 
 struct ChatCall {
   ChatRequest request;
   std::string model;  // as asked for; empty: whatever is served
   bool stream = false;
   bool include_usage = false;         // in the last chunk of a stream
-  std::optional<int64_t> max_tokens;  // as asked for
+  std::optional<int64_t> max_tokens;  // as asked for in the protocol's own member
+  // The same in another protocol's, which holds where the own one is absent: an addition.
+  std::optional<int64_t> other_max_tokens;
   // With thinking: temperature 1, no penalties, top_p in [0.95, 1]. Without it: top_p 1.
   SamplingOptions sampling;
   bool seeded = false;  // the request gave the seed
   bool logprobs = false;
   int64_t top_logprobs = 0;
-  Json structured_outputs;              // "structured_outputs", an extension; null: absent
-  std::optional<RestoreGrade> restore;  // "restore": "exact" or "bounded", an extension
+  ExtraFields extra;
   // What its protocol calls them, for messages.
   const char* prompt_field = "messages";
   const char* max_tokens_field = "max_tokens";
@@ -40,7 +51,8 @@ struct ChatCall {
   const char* schema_field = "response_format.json_schema.schema";
 };
 
-Result<ChatCall> parse_chat_call(std::string_view body);
+// `effort`: where the body says nothing of it, 1 to 100; 0: without thinking.
+Result<ChatCall> parse_chat_call(std::string_view body, int effort = kEffortHigh);
 
 inline constexpr int64_t kMaxTokensMax = 393'216;
 
@@ -50,9 +62,24 @@ struct CommonFields {
   bool stream = false;
   SamplingOptions sampling;  // as asked for
   bool seeded = false;
-  std::optional<RestoreGrade> restore;
+  ExtraFields extra;
 };
-CommonFields read_common(BodyFields& fields);
+// Refuses what this protocol has not in force (body_members.h).
+CommonFields read_common(BodyFields& fields, Protocol protocol);
+
+// The limit of an answer: in the protocol's own member `name`, or in that of another protocol, so
+// that a bound on cost is never lost.
+struct MaxTokens {
+  std::optional<int64_t> own;
+  std::optional<int64_t> other;
+  const char* field = "max_tokens";  // the one that holds
+};
+MaxTokens read_max_tokens(BodyFields& fields, const char* name, int64_t own_min, int64_t own_max);
+void take_max_tokens(const MaxTokens& limit, ChatCall* call);
+
+// The effort that holds where the body's own members say nothing: that of `chat_template_kwargs`
+// (`thinking` or `enable_thinking`, and `reasoning_effort`, as with vLLM and SGLang) or `effort`.
+int read_default_effort(BodyFields& fields, int effort);
 
 // The call takes them, and its sampling what is in force with or without thinking.
 void apply_common(const CommonFields& common, ChatCall* call);

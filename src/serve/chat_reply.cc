@@ -76,7 +76,7 @@ void ChatReply::add_end(ReplyEvents* events) {
   json::object last =
       chunk_json(head(), std::move(delta), finish_reason_name(said().finish_reason));
   if (include_usage_) last["usage"] = usage_json(usage());
-  add_own(last, usage(), thinking() ? json::value(effort()) : json::value());
+  add_own(last, head(), usage(), thinking() ? json::value(effort()) : json::value());
   events->push_back({"", json_output(last)});
 }
 
@@ -105,7 +105,7 @@ std::string ChatReply::whole() const {
                                {"logprobs", std::move(logged)},
                                {"finish_reason", finish_reason_name(said().finish_reason)}}};
   body["usage"] = usage_json(usage());
-  add_own(body, usage(), thinking() ? json::value(effort()) : json::value());
+  add_own(body, head(), usage(), thinking() ? json::value(effort()) : json::value());
   return json_output(body);
 }
 

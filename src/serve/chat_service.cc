@@ -49,6 +49,13 @@ Result<void> check_logged_prompt(const CompletionsCall& call, size_t n_prompt) {
                  std::to_string(n));
 }
 
+Result<void> check_choices(int64_t n, int64_t n_max) {
+  if (n <= n_max) return {};
+  return invalid("n: wanted at most " + std::to_string(n_max) +
+                 ", as many answers as are computed at once (--sequences), found " +
+                 std::to_string(n));
+}
+
 }  // namespace
 
 ChatService::ChatService(const LoadedModel& loaded, ChatTemplate chat, ServiceOptions options)
@@ -63,20 +70,20 @@ ChatService::ChatService(const LoadedModel& loaded, ChatTemplate chat, ServiceOp
 Result<std::unique_ptr<ChatJob>> ChatService::begin(Protocol protocol, std::string_view body) {
   switch (protocol) {
     case Protocol::kChat: {
-      FATHOM_ASSIGN_OR_RETURN(ChatCall call, parse_chat_call(body));
+      FATHOM_ASSIGN_OR_RETURN(ChatCall call, parse_chat_call(body, options_.effort));
       return begin_chat(call, "chatcmpl-", [&](ReplyHead head) {
         return std::make_unique<ChatReply>(std::move(head), call);
       });
     }
     case Protocol::kMessages: {
-      FATHOM_ASSIGN_OR_RETURN(ChatCall call, parse_messages_call(body));
+      FATHOM_ASSIGN_OR_RETURN(ChatCall call, parse_messages_call(body, options_.effort));
       return begin_chat(call, "msg_", [&](ReplyHead head) {
         head.call_prefix.replace(0, 4, "toolu");
         return std::make_unique<MessagesReply>(std::move(head), call);
       });
     }
     case Protocol::kResponses: {
-      FATHOM_ASSIGN_OR_RETURN(ResponsesCall call, parse_responses_call(body));
+      FATHOM_ASSIGN_OR_RETURN(ResponsesCall call, parse_responses_call(body, options_.effort));
       return begin_chat(call.chat, "resp_", [&](ReplyHead head) {
         return std::make_unique<ResponsesReply>(std::move(head), call);
       });
@@ -112,8 +119,9 @@ Result<std::vector<TokenId>> ChatService::text_ids(const std::string& text, bool
 }
 
 Result<std::vector<TokenId>> ChatService::prompt_ids(const ChatRequest& request,
-                                                     const TokenBound& bound) const {
-  const Result<RenderedPrompt> prompt = chat_.render(request);
+                                                     const TokenBound& bound,
+                                                     bool generation) const {
+  const Result<RenderedPrompt> prompt = chat_.render(request, generation);
   if (!prompt) return invalid(prompt.error().message);
   if (!prompt->images.empty()) {
     return invalid(prompt->images[0].path +
@@ -134,8 +142,8 @@ Result<std::unique_ptr<ChatJob>> ChatService::begin_chat(const ChatCall& call,
   FATHOM_ASSIGN_OR_RETURN(const int64_t max_tokens,
                           answer_tokens(call, static_cast<int64_t>(ids.size()), options_.context));
   const uint64_t job = ++n_jobs_;
-  ReplyHead head = head_of(job, id_prefix);
-  Request request = request_of(std::move(ids), call.sampling, call.seeded, call.restore, job);
+  ReplyHead head = head_of(job, id_prefix, call.extra);
+  Request request = request_of(std::move(ids), call.sampling, call.seeded, call.extra, job);
   request.max_tokens = max_tokens;
   request.top_logprobs = call.top_logprobs;
   request.grammar = std::move(form);
@@ -151,7 +159,7 @@ Result<std::vector<TokenId>> ChatService::completion_ids(const CompletionsCall& 
   }
   const auto& text = std::get<std::string>(call.prompt);
   const TokenBound bound = prompt_bound("prompt");
-  if (!call.suffix) return text_ids(text, true, bound);
+  if (!call.suffix) return text_ids(text, call.adds_bos, bound);
   for (const std::string_view marker : {kInfillBeginText, kInfillHoleText, kInfillEndText}) {
     if (loaded_.tokenizer->added_token(marker)) continue;
     return invalid("suffix: wanted none, since the model has no token " + std::string(marker) +
@@ -166,14 +174,16 @@ Result<std::vector<TokenId>> ChatService::completion_ids(const CompletionsCall& 
 Result<std::unique_ptr<ChatJob>> ChatService::begin_completions(std::string_view body) {
   FATHOM_ASSIGN_OR_RETURN(const CompletionsCall call, parse_completions_call(body));
   FATHOM_RETURN_IF_ERROR(check_model(call.common.model));
+  FATHOM_ASSIGN_OR_RETURN(std::optional<Grammar> form, answer_form(call.form));
   FATHOM_ASSIGN_OR_RETURN(std::vector<TokenId> ids, completion_ids(call));
   FATHOM_ASSIGN_OR_RETURN(const int64_t max_tokens,
                           answer_tokens({.prompt_field = "prompt",
-                                         .max_tokens_field = "max_tokens",
+                                         .max_tokens_field = call.max_tokens_field,
                                          .max_tokens = call.max_tokens,
                                          .usual = kUsualCompletion},
                                         static_cast<int64_t>(ids.size()), options_.context));
   FATHOM_RETURN_IF_ERROR(check_logged_prompt(call, ids.size()));
+  FATHOM_RETURN_IF_ERROR(check_choices(call.n_choices, options_.n_choices_max));
   std::string echo;
   if (call.echo) {
     const auto* text = std::get_if<std::string>(&call.prompt);
@@ -184,9 +194,10 @@ Result<std::unique_ptr<ChatJob>> ChatService::begin_completions(std::string_view
   }
   const CommonFields& common = call.common;
   const uint64_t job = ++n_jobs_;
-  ReplyHead head = head_of(job, "cmpl-");
-  Request request = request_of(std::move(ids), common.sampling, common.seeded, common.restore, job);
-  request.max_tokens = max_tokens;
+  ReplyHead head = head_of(job, "cmpl-", common.extra);
+  Request request = request_of(std::move(ids), common.sampling, common.seeded, common.extra, job);
+  request.max_tokens = std::max<int64_t>(max_tokens, 1);  // of 0 asked for, none is shown
+  request.grammar = std::move(form);
   request.n_choices = call.n_choices;
   request.top_logprobs = call.logprobs.value_or(0);
   request.prompt_logprobs = call.logged_prompt();
@@ -196,23 +207,26 @@ Result<std::unique_ptr<ChatJob>> ChatService::begin_completions(std::string_view
 }
 
 Request ChatService::request_of(std::vector<TokenId> prompt, const SamplingOptions& sampling,
-                                bool seeded, std::optional<RestoreGrade> restore,
-                                uint64_t job) const {
+                                bool seeded, const ExtraFields& extra, uint64_t job) const {
   Request request = {.prompt = std::move(prompt),
                      .sampling = sampling,
-                     .restore = restore.value_or(options_.restore)};
+                     .restore = extra.restore.value_or(options_.restore)};
   if (!seeded) request.sampling.seed = salt_ + job * 0x9E3779B97F4A7C15U;
-  request.stop_ids = {static_cast<int32_t>(loaded_.model->config().eos_token_id)};
+  if (!extra.ignore_eos) {
+    request.stop_ids = {static_cast<int32_t>(loaded_.model->config().eos_token_id)};
+  }
   return request;
 }
 
-ReplyHead ChatService::head_of(uint64_t job, const char* id_prefix) const {
+ReplyHead ChatService::head_of(uint64_t job, const char* id_prefix,
+                               const ExtraFields& extra) const {
   const std::string tag = hex(salt_) + hex(job);
   return {.id = id_prefix + tag,
           .created = static_cast<int64_t>(std::time(nullptr)),
           .model = options_.model_name,
           .fingerprint = options_.fingerprint,
-          .call_prefix = "call_" + tag + "_"};
+          .call_prefix = "call_" + tag + "_",
+          .passed_over = extra.passed_over};
 }
 
 }  // namespace fathom

@@ -17,13 +17,13 @@
 
 namespace fathom {
 
-enum class Protocol : uint8_t { kChat, kMessages, kResponses, kCompletions };
-
 struct ServiceOptions {
   std::string model_name;
   std::string fingerprint;
   int64_t context = 0;
   RestoreGrade restore = RestoreGrade::kBounded;  // where a call names none
+  int effort = kEffortHigh;                       // the same, 1 to 100; 0: without thinking
+  int64_t n_choices_max = kMaxChoices;            // answers that are computed at once
 };
 
 // Where encoding a text ends, and for messages its name and how long it may be.
@@ -50,8 +50,8 @@ class ChatService {
   // Of what is counted or shown and not computed, which may be longer than the context.
   TokenBound counted(const char* field) const;
   // kInvalid, in time by the bound, where there are more ids.
-  Result<std::vector<TokenId>> prompt_ids(const ChatRequest& request,
-                                          const TokenBound& bound) const;
+  Result<std::vector<TokenId>> prompt_ids(const ChatRequest& request, const TokenBound& bound,
+                                          bool generation = true) const;
   Result<std::vector<TokenId>> text_ids(const std::string& text, bool raw_prompt,
                                         const TokenBound& bound) const;
 
@@ -63,8 +63,8 @@ class ChatService {
                                               const MakeReply& make);
   Result<std::vector<TokenId>> completion_ids(const CompletionsCall& call) const;
   Request request_of(std::vector<TokenId> prompt, const SamplingOptions& sampling, bool seeded,
-                     std::optional<RestoreGrade> restore, uint64_t job) const;
-  ReplyHead head_of(uint64_t job, const char* id_prefix) const;
+                     const ExtraFields& extra, uint64_t job) const;
+  ReplyHead head_of(uint64_t job, const char* id_prefix, const ExtraFields& extra) const;
 
   const LoadedModel& loaded_;
   ChatTemplate chat_;

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "serve/translation.h"
 #include "text/markers.h"
 
 namespace fathom {
@@ -55,18 +56,30 @@ void read_stop(BodyFields& fields, CompletionsCall* call) {
   }
 }
 
-bool is_given(const BodyFields& fields, const char* name) {
-  const Json* value = fields.find(name);
-  if (value == nullptr) return false;
-  const bool empty = value->as_object() != nullptr && value->as_object()->empty();
-  return !empty;
+// The form goes through the checks of Chat Completions.
+void read_form(BodyFields& fields, CompletionsCall* call) {
+  call->form.extra = call->common.extra;
+  Translation translation;
+  translation.add_message("user", Json(std::string("json")), "prompt");
+  if (const Json* format = fields.find("response_format")) {
+    translation.set("response_format", *format);
+  }
+  Result<ChatRequest> request = translation.parse({.effort = 0});
+  if (!request) return fields.keep(request.error());
+  call->form.request = std::move(*request);
+}
+
+void read_limit(BodyFields& fields, CompletionsCall* call) {
+  const MaxTokens limit =
+      read_max_tokens(fields, "max_tokens", 0, call->suffix ? kMaxInfill : kMaxTokensMax);
+  call->max_tokens = limit.own ? limit.own : limit.other;
+  call->max_tokens_field = limit.field;
+  if (call->max_tokens == 0 && !call->echo && !call->prompt_logprobs) {
+    fields.refuse("max_tokens", "1 or more without echo and prompt_logprobs", "0");
+  }
 }
 
 void refuse_what_is_not_built(BodyFields& fields, const CompletionsCall& call) {
-  if (is_given(fields, "logit_bias")) {
-    fields.refuse("logit_bias", "nothing, since this version has none",
-                  fields.find("logit_bias")->kind_name());
-  }
   if (call.common.stream && call.logged_prompt()) {
     fields.refuse(
         "stream",
@@ -85,7 +98,7 @@ Result<CompletionsCall> parse_completions_call(std::string_view body) {
   FATHOM_ASSIGN_OR_RETURN(const Json parsed, parse_body(body));
   BodyFields fields(parsed);
   CompletionsCall call;
-  call.common = read_common(fields);
+  call.common = read_common(fields, Protocol::kCompletions);
   read_prompt(fields, &call);
   if (const Json* options = fields.object("stream_options")) {
     BodyFields inner(*options, "stream_options");
@@ -95,13 +108,15 @@ Result<CompletionsCall> parse_completions_call(std::string_view body) {
   std::string suffix;
   fields.text("suffix", suffix);
   if (!suffix.empty()) call.suffix = suffix;
-  call.max_tokens = fields.integer("max_tokens", 1, call.suffix ? kMaxInfill : kMaxTokensMax);
+  fields.flag("add_special_tokens", call.adds_bos);
   call.n_choices = fields.integer("n", 1, kMaxChoices).value_or(1);
   fields.integer("best_of", call.n_choices, call.n_choices);
   fields.flag("echo", call.echo);
   call.logprobs = fields.integer("logprobs", 0, kTopLogprobsMax);
   call.prompt_logprobs = fields.integer("prompt_logprobs", 0, kTopLogprobsMax);
+  read_limit(fields, &call);
   read_stop(fields, &call);
+  read_form(fields, &call);
   refuse_what_is_not_built(fields, call);
   FATHOM_RETURN_IF_ERROR(fields.done());
   return call;

@@ -24,7 +24,11 @@ struct CompletionsCall {
   bool include_usage = false;
   std::variant<std::string, std::vector<TokenId>> prompt;
   std::optional<std::string> suffix;  // not empty
+  // As asked for; 0, where the prompt is told of, asks for nothing beside it.
   std::optional<int64_t> max_tokens;
+  const char* max_tokens_field = "max_tokens";
+  bool adds_bos = true;  // ahead of a text
+  ChatCall form;  // an answer of its `response_format` and `structured_outputs` is bound to them
   int64_t n_choices = 1;
   bool echo = false;
   std::optional<int64_t> logprobs;         // so many beside each token, from 0 on

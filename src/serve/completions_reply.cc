@@ -23,6 +23,7 @@ CompletionsReply::CompletionsReply(ReplyHead head, const CompletionsCall& call, 
       include_usage_(call.include_usage),
       logprobs_(call.logprobs),
       prompt_logprobs_(call.prompt_logprobs),
+      silent_(call.max_tokens == 0),
       echo_(std::move(echo)) {
   for (int64_t i = 0; i < call.n_choices; ++i) {
     choices_.push_back(Choice{.stop = StopText(call.stop),
@@ -157,7 +158,7 @@ ReplyEvents CompletionsReply::feed(int64_t index, const ReplyPiece& piece) {
 }
 
 bool CompletionsReply::done(int64_t index) const {
-  return choices_[static_cast<size_t>(index)].stop.stopped();
+  return silent_ || choices_[static_cast<size_t>(index)].stop.stopped();
 }
 
 ReplyEvents CompletionsReply::finish(int64_t index, FinishReason reason, const ReplyUsage& usage) {
@@ -165,11 +166,11 @@ ReplyEvents CompletionsReply::finish(int64_t index, FinishReason reason, const R
   const bool stopped = choice.stop.stopped();
   ReplyEvents events;
   if (!stopped) events = say(index, choice.stop.flush(), true);
-  choice.reason = stopped ? FinishReason::kStop : reason;
+  choice.reason = stopped ? FinishReason::kStop : silent_ ? FinishReason::kLength : reason;
   usage_ = usage;
   const bool last = ++n_finished_ == static_cast<int64_t>(choices_.size());
   json::object end = chunk(index, "", nullptr, finish_reason_name(choice.reason));
-  if (last) add_own(end, usage_, nullptr);
+  if (last) add_own(end, head_, usage_, nullptr);
   events.push_back({"", json_output(end)});
   if (last && include_usage_) {
     json::object body = head_json(head_, "text_completion");
@@ -200,7 +201,7 @@ std::string CompletionsReply::whole() const {
   json::object body = head_json(head_, "text_completion");
   body["choices"] = std::move(choices);
   body["usage"] = usage_json(usage_);
-  add_own(body, usage_, nullptr);
+  add_own(body, head_, usage_, nullptr);
   return json_output(body);
 }
 

@@ -53,6 +53,7 @@ class CompletionsReply final : public Reply {
   bool include_usage_;
   std::optional<int64_t> logprobs_;
   std::optional<int64_t> prompt_logprobs_;
+  bool silent_;  // nothing but what is told of the prompt
   std::string echo_;
   std::vector<LoggedPromptToken> prompt_;
   std::vector<Choice> choices_;

@@ -155,9 +155,9 @@ TEST(CompletionsCall, ARefusalNamesTheField) {
   EXPECT_EQ(refusal(R"("prompt":"a","prompt_logprobs":21)"),
             "prompt_logprobs: wanted an integer from 0 to 20, found 21");
   EXPECT_EQ(refusal(R"("prompt":"a","suffix":"b","max_tokens":5000)"),
-            "max_tokens: wanted an integer from 1 to 4096, found 5000");
+            "max_tokens: wanted an integer from 0 to 4096, found 5000");
   EXPECT_EQ(refusal(R"("prompt":"a","logit_bias":{"1":5})"),
-            "logit_bias: wanted nothing, since this version has none, found an object");
+            "logit_bias: wanted nothing, for this route has no such member, found an object");
   EXPECT_EQ(refusal(R"("prompt":"a","logit_bias":{})"), "");
   EXPECT_EQ(refusal(R"("prompt":"a","stop":")" + std::string(1024, 'x') + "\""), "");
   EXPECT_EQ(refusal(R"("prompt":"a","stop":")" + std::string(1025, 'x') + "\""),

@@ -1,5 +1,6 @@
 // Goal: what is in force after conversion, the prompt, and what is refused are as with the
-// published library. Method: all cases of tests/golden/chat/requests.jsonl.
+// published library. Method: all cases of tests/golden/chat/requests.jsonl. What fathom takes
+// beyond it (a limit under another protocol's name) stands in other members and is not compared.
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>

@@ -74,11 +74,14 @@ json::object usage_json(const ReplyUsage& usage) {
   return out;
 }
 
-void add_own(json::object& body, const ReplyUsage& usage, json::value effort) {
+void add_own(json::object& body, const ReplyHead& head, const ReplyUsage& usage,
+             json::value effort) {
   if (usage.restore.empty()) return;
-  body["fathom"] = {{"restore", usage.restore},
-                    {"replayed_tokens", usage.replayed_tokens},
-                    {"effort", std::move(effort)}};
+  json::object own = {{"restore", usage.restore},
+                      {"replayed_tokens", usage.replayed_tokens},
+                      {"effort", std::move(effort)}};
+  if (!head.passed_over.empty()) own["passed_over"] = json::value_from(head.passed_over);
+  body["fathom"] = std::move(own);
 }
 
 json::object head_json(const ReplyHead& head, const char* object) {

@@ -23,7 +23,8 @@ boost::json::array logged_json(const std::vector<LoggedToken>& tokens);
 boost::json::object usage_json(const ReplyUsage& usage);
 
 // Adds the member `fathom`, what fathom says beyond a protocol; null stands for no effort.
-void add_own(boost::json::object& body, const ReplyUsage& usage, boost::json::value effort);
+void add_own(boost::json::object& body, const ReplyHead& head, const ReplyUsage& usage,
+             boost::json::value effort);
 
 // id, object, created, model, system_fingerprint
 boost::json::object head_json(const ReplyHead& head, const char* object);

@@ -117,7 +117,7 @@ void MessagesReply::add_end(ReplyEvents* events) {
   json::object delta = {{"stop_reason", stop_reason(said(), stopped_by().has_value())},
                         {"stop_sequence", text_or_null(stopped_by())}};
   json::object last = {{"delta", std::move(delta)}, {"usage", messages_usage(usage())}};
-  add_own(last, usage(), thinking() ? json::value(effort()) : json::value());
+  add_own(last, head(), usage(), thinking() ? json::value(effort()) : json::value());
   events->push_back(event("message_delta", std::move(last)));
   events->push_back(event("message_stop", {}));
 }
@@ -149,7 +149,7 @@ std::string MessagesReply::whole() const {
                        {"stop_reason", stop_reason(said(), stopped_by().has_value())},
                        {"stop_sequence", text_or_null(stopped_by())},
                        {"usage", messages_usage(usage())}};
-  add_own(body, usage(), thinking() ? json::value(effort()) : json::value());
+  add_own(body, head(), usage(), thinking() ? json::value(effort()) : json::value());
   return json_output(body);
 }
 

@@ -2,8 +2,10 @@
 // published library takes is in golden_calls_test.cc and tests/differential.
 #include <gtest/gtest.h>
 
+#include "serve/answer_form.h"
 #include "serve/messages_call.h"
 #include "serve/responses_call.h"
+#include "text/chat_template.h"
 
 namespace fathom {
 namespace {
@@ -70,6 +72,40 @@ TEST(MessagesCall, TakesEffortAsANumberAndLowersLargeAnswers) {
   EXPECT_EQ(answer_tokens(*call, 10, 100).error().message,
             "max_tokens: wanted at most 90 beside a prompt of 10 tokens in a context of 100, found "
             "400000");
+}
+
+TEST(MessagesCall, AFormIsAsWithChatCompletions) {
+  const std::string body = "{\"messages\":[" + std::string(kUser) + "]";
+  const std::string form = R"({"type":"json_schema","schema":{"type":"object"}})";
+  for (const std::string& member :
+       {R"(,"output_config":{"format":)" + form + "}", R"(,"output_format":)" + form}) {
+    const auto call = parse_messages_call(body + member + "}");
+    ASSERT_TRUE(call) << call.error().message;
+    const auto chat = parse_chat_call(
+        body + R"(,"response_format":{"type":"json_schema","json_schema":{"schema":)" +
+        R"({"type":"object"}}}})");
+    EXPECT_EQ((*answer_form(*call))->digest, (*answer_form(*chat))->digest);
+    EXPECT_EQ(ChatTemplate().render(call->request)->text.text,
+              ChatTemplate().render(chat->request)->text.text);
+  }
+  EXPECT_EQ(messages(kUser, R"(,"output_config":{"format":null})"), "");
+  EXPECT_EQ(messages(kUser, R"(,"output_config":{"format":3})"),
+            "output_config.format: wanted an object, found a number");
+  EXPECT_EQ(messages(kUser, R"(,"output_config":{"format":{"type":"nonsense"}})"),
+            "output_config.format.type: wanted json_schema, found \"nonsense\"");
+  EXPECT_EQ(messages(kUser, R"(,"output_format":{"type":"json_schema"})"),
+            "output_format.schema: wanted a schema, found nothing");
+  EXPECT_EQ(messages(kUser, R"(,"output_format":{"type":"json_schema","schema":{"type":5}})")
+                .substr(0, 28),
+            "output_format.schema.type: w");
+  EXPECT_EQ(messages(kUser,
+                     R"(,"output_format":)" + form + R"(,"output_config":{"format":)" + form + "}"),
+            "output_format: wanted none beside output_config.format, found one");
+  const auto loose = parse_messages_call(
+      body + R"(,"output_config":{"format":{"type":"json_schema","schema":{"not":{}}}}})");
+  ASSERT_TRUE(loose) << loose.error().message;
+  EXPECT_EQ(answer_form(*loose).error().message.substr(0, 34),
+            "output_config.format.schema.not: w");
 }
 
 std::string responses(const std::string& members) {

@@ -22,12 +22,13 @@ struct ReplyHead {
   int64_t created = 0;  // seconds since 1970
   std::string model;
   std::string fingerprint;
-  std::string call_prefix = "call_";  // ids of tool calls: this, then their number
+  std::string call_prefix = "call_";     // ids of tool calls: this, then their number
+  std::vector<std::string> passed_over;  // members of the body without effect
 };
 
 struct ReplyUsage {
   int64_t prompt_tokens = 0;
-  int64_t cached_tokens = 0;
+  int64_t cached_tokens = 0;      // of the prompt, that were not computed for this call
   int64_t completion_tokens = 0;  // of all choices
   int64_t reasoning_tokens = 0;   // among them
   // What fathom adds, in a member of its name; not written where `restore` is empty.

@@ -192,9 +192,14 @@ json::object read_text(BodyFields& fields, Translation* to) {
 
 json::object read_reasoning(BodyFields& fields, Translation* to) {
   json::object echo = {{"effort", nullptr}, {"summary", nullptr}};
+  if (const Json* thinking = fields.find("thinking")) to->set("thinking", *thinking);
   const Json* value = fields.object("reasoning");
+  const Json* own = value == nullptr ? nullptr : BodyFields(*value).find("effort");
+  const Json* other = fields.find("reasoning_effort");
+  if (own != nullptr) to->rename("reasoning_effort", "reasoning.effort");
+  if (own != nullptr || other != nullptr)
+    to->set("reasoning_effort", own != nullptr ? *own : *other);
   if (value == nullptr) return echo;
-  if (const Json* effort = value->find("effort")) to->set("reasoning_effort", *effort);
   BodyFields inner(*value, "reasoning");
   std::string summary = "auto";
   inner.text("summary", summary);
@@ -225,7 +230,6 @@ void add_constants(json::object* echo) {
 
 void name_fields(Translation* translation) {
   translation->name_image_url("image_url");
-  translation->rename("reasoning_effort", "reasoning.effort");
   translation->rename("tool_choice.function", "tool_choice");
   translation->rename("response_format.json_schema", "text.format");
   translation->rename("response_format", "text.format");
@@ -233,7 +237,7 @@ void name_fields(Translation* translation) {
 
 }  // namespace
 
-Result<ResponsesCall> parse_responses_call(std::string_view body) {
+Result<ResponsesCall> parse_responses_call(std::string_view body, int effort) {
   FATHOM_ASSIGN_OR_RETURN(const Json parsed, parse_body(body));
   BodyFields fields(parsed);
   ResponsesCall call;
@@ -263,15 +267,18 @@ Result<ResponsesCall> parse_responses_call(std::string_view body) {
   for (const char* name : {"instructions", "max_output_tokens", "user"}) {
     echo[name] = member_or_null(parsed, name);
   }
-  const CommonFields common = read_common(fields);
+  if (const Json* stop = fields.find("stop")) translation.set("stop", *stop);
+  const CommonFields common = read_common(fields, Protocol::kResponses);
   echo["temperature"] = common.sampling.temperature;
   echo["top_p"] = common.sampling.top_p;
-  chat.max_tokens = fields.integer("max_output_tokens", 1, kMaxTokensMax);
+  take_max_tokens(read_max_tokens(fields, "max_output_tokens", 1, kMaxTokensMax), &chat);
+  const ChatDefaults defaults = {.names = ToolNames::kNamespaced,
+                                 .effort = read_default_effort(fields, effort)};
   chat.top_logprobs = fields.integer("top_logprobs", 0, kTopLogprobsMax).value_or(0);
   chat.logprobs = chat.top_logprobs > 0;
   echo["top_logprobs"] = chat.top_logprobs;
   FATHOM_RETURN_IF_ERROR(fields.done());
-  FATHOM_ASSIGN_OR_RETURN(chat.request, translation.parse(ToolNames::kNamespaced));
+  FATHOM_ASSIGN_OR_RETURN(chat.request, translation.parse(defaults));
   apply_common(common, &chat);
   return call;
 }

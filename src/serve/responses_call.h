@@ -24,6 +24,6 @@ struct ResponsesCall {
   std::set<std::string> custom;  // names of custom tools
 };
 
-Result<ResponsesCall> parse_responses_call(std::string_view body);
+Result<ResponsesCall> parse_responses_call(std::string_view body, int effort = kEffortHigh);
 
 }  // namespace fathom

@@ -217,7 +217,7 @@ json::object ResponsesReply::ended() const {
     body["incomplete_details"] = {{"reason", incomplete_reason(said().finish_reason)}};
   }
   body["usage"] = responses_usage(usage());
-  add_own(body, usage(), thinking() ? json::value(effort()) : json::value());
+  add_own(body, head(), usage(), thinking() ? json::value(effort()) : json::value());
   return body;
 }
 

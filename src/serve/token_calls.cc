@@ -14,10 +14,11 @@ Result<std::vector<TokenId>> ids_of(const ChatService& service, const Json& body
   if (fields.find("messages") != nullptr) {
     bool generation = true;
     fields.flag("add_generation_prompt", generation);
-    if (!generation) fields.refuse("add_generation_prompt", "true", "false");
+    const int effort = read_default_effort(fields, service.options().effort);
     FATHOM_RETURN_IF_ERROR(fields.done());
-    FATHOM_ASSIGN_OR_RETURN(const ChatRequest request, parse_chat_request(body));
-    return service.prompt_ids(request, service.counted("messages"));
+    FATHOM_ASSIGN_OR_RETURN(const ChatRequest request,
+                            parse_chat_request(body, {.effort = effort}));
+    return service.prompt_ids(request, service.counted("messages"), generation);
   }
   bool special = true;
   fields.flag("add_special_tokens", special);
@@ -36,7 +37,7 @@ Result<void> check_model(const ChatService& service, BodyFields& fields) {
 }  // namespace
 
 Result<std::string> count_tokens(const ChatService& service, std::string_view body) {
-  FATHOM_ASSIGN_OR_RETURN(const ChatCall call, parse_messages_call(body));
+  FATHOM_ASSIGN_OR_RETURN(const ChatCall call, parse_messages_call(body, service.options().effort));
   FATHOM_RETURN_IF_ERROR(service.check_model(call.model));
   FATHOM_ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
                           service.prompt_ids(call.request, service.counted("messages")));

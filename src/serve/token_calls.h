@@ -16,7 +16,8 @@ namespace fathom {
 Result<std::string> count_tokens(const ChatService& service, std::string_view body);
 
 // {"prompt"} as /v1/completions would read it (without BOS where add_special_tokens is false), or
-// {"messages", ...} as /v1/chat/completions would, to {"count", "max_model_len", "tokens",
+// {"messages", ...} as /v1/chat/completions would (without the header of the model's turn where
+// add_generation_prompt is false), to {"count", "max_model_len", "tokens",
 // "token_strs"}.
 Result<std::string> tokenize(const ChatService& service, std::string_view body);
 

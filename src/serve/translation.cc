@@ -55,10 +55,10 @@ std::string Translation::renamed(const std::string& text) const {
   return text;
 }
 
-Result<ChatRequest> Translation::parse(ToolNames names) {
+Result<ChatRequest> Translation::parse(const ChatDefaults& defaults) {
   body_.push_back({"messages", Json(std::move(messages_))});
   if (!tools_.empty()) body_.push_back({"tools", Json(std::move(tools_))});
-  Result<ChatRequest> request = parse_chat_request(Json(std::move(body_)), names);
+  Result<ChatRequest> request = parse_chat_request(Json(std::move(body_)), defaults);
   if (!request) return Error{request.error().code, renamed(request.error().message)};
   request->keeps_empty_system = true;
   for (ToolDefinition& tool : request->tools) tool.schema_path = renamed(tool.schema_path);

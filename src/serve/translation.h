@@ -41,7 +41,7 @@ class Translation {
 
   size_t n_messages() const { return messages_.size(); }
   // The request keeps its empty system messages.
-  Result<ChatRequest> parse(ToolNames names);
+  Result<ChatRequest> parse(const ChatDefaults& defaults);
 
  private:
   std::string renamed(const std::string& text) const;

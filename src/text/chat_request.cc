@@ -13,7 +13,6 @@ namespace {
 
 constexpr size_t kToolNameMax = 128;
 constexpr size_t kStopMax = 16;
-constexpr const char* kBlockSeparator = "\n\n";
 
 Error wrong(const std::string& where, const std::string& wanted, const Json* found) {
   std::string seen = "nothing";
@@ -444,14 +443,6 @@ Result<void> parse_response_format(const Fields& body, ChatRequest* request) {
 Result<void> parse_thinking(const Fields& body, ChatRequest* request) {
   constexpr std::array<Choice<bool>, 3> kModes = {
       {{"enabled", true}, {"adaptive", true}, {"disabled", false}}};
-  constexpr std::array<Choice<int>, 8> kEfforts = {{{"none", 0},
-                                                    {"minimal", kEffortLow},
-                                                    {"low", kEffortLow},
-                                                    {"medium", kEffortHigh},
-                                                    {"high", kEffortHigh},
-                                                    {"xhigh", kEffortHigh},
-                                                    {"max", kEffortMax},
-                                                    {"ultra", kEffortMax}}};
   const Json* thinking = body.optional("thinking");
   if (thinking != nullptr) {
     FATHOM_ASSIGN_OR_RETURN(const Fields fields, Fields::of(thinking, "thinking"));
@@ -462,23 +453,11 @@ Result<void> parse_thinking(const Fields& body, ChatRequest* request) {
       return wrong(fields.path("budget_tokens"), "an integer", budget);
     }
   }
-  const Json* effort = body.optional("reasoning_effort");
-  if (effort == nullptr) return {};
-  if (effort->is_number()) {
-    const int64_t* whole = effort->as_int64();
-    if (whole == nullptr || *whole < 1 || *whole > kEffortMax) {
-      return invalid("reasoning_effort: wanted a name or an integer from 1 to 100, found " +
-                     json_text(*effort));
-    }
-    request->effort = static_cast<int>(*whole);
-    return {};
-  }
-  FATHOM_ASSIGN_OR_RETURN(const int named, choose(kEfforts, effort, "reasoning_effort"));
-  if (named != 0) {
-    request->effort = named;
-  } else if (thinking == nullptr) {  // an explicit `thinking` outranks the effort "none"
-    request->thinking = false;
-  }
+  const Json* given = body.optional("reasoning_effort");
+  if (given == nullptr) return {};
+  FATHOM_ASSIGN_OR_RETURN(const int effort, parse_effort(*given, "reasoning_effort"));
+  if (effort != 0) request->effort = effort;
+  if (thinking == nullptr) request->thinking = effort != 0;  // an explicit `thinking` outranks it
   return {};
 }
 
@@ -518,7 +497,8 @@ bool mentions_json(const ChatMessage& message) {
 Result<void> check_together(const ChatRequest& request) {
   if (request.thinking && forces_tool_call(request)) {
     return invalid(
-        "tool_choice: wanted auto or none with thinking, found " +
+        "tool_choice: wanted auto or none with thinking, which thinking.type disabled turns off, "
+        "found " +
         std::string(request.tool_choice == ToolChoice::kNamed ? "a named tool" : "required"));
   }
   const bool has_calls =
@@ -548,51 +528,38 @@ Result<ChatRequest> parse_chat_request(std::string_view text) {
   return parse_chat_request(body);
 }
 
-Result<ChatRequest> parse_chat_request(const Json& value, ToolNames names) {
+Result<int> parse_effort(const Json& value, const std::string& where) {
+  constexpr std::array<Choice<int>, 8> kEfforts = {{{"none", 0},
+                                                    {"minimal", kEffortLow},
+                                                    {"low", kEffortLow},
+                                                    {"medium", kEffortHigh},
+                                                    {"high", kEffortHigh},
+                                                    {"xhigh", kEffortHigh},
+                                                    {"max", kEffortMax},
+                                                    {"ultra", kEffortMax}}};
+  if (!value.is_number()) return choose(kEfforts, &value, where);
+  const int64_t* whole = value.as_int64();
+  if (whole == nullptr || *whole < 1 || *whole > kEffortMax) {
+    return invalid(where + ": wanted a name or an integer from 1 to 100, found " +
+                   json_text(value));
+  }
+  return static_cast<int>(*whole);
+}
+
+Result<ChatRequest> parse_chat_request(const Json& value, const ChatDefaults& defaults) {
   FATHOM_ASSIGN_OR_RETURN(const Fields body, Fields::of(&value, ""));
   ChatRequest request;
+  request.thinking = defaults.effort > 0;
+  if (defaults.effort > 0) request.effort = defaults.effort;
   FATHOM_RETURN_IF_ERROR(parse_thinking(body, &request));
   FATHOM_RETURN_IF_ERROR(parse_messages(body, &request));
-  FATHOM_RETURN_IF_ERROR(parse_tools(body, names, &request));
+  FATHOM_RETURN_IF_ERROR(parse_tools(body, defaults.names, &request));
   FATHOM_RETURN_IF_ERROR(parse_tool_choice(body, &request));
   FATHOM_RETURN_IF_ERROR(finish_tools(&request));
   FATHOM_RETURN_IF_ERROR(parse_response_format(body, &request));
   FATHOM_RETURN_IF_ERROR(parse_stop(body, &request));
   FATHOM_RETURN_IF_ERROR(check_together(request));
   return request;
-}
-
-std::vector<const ToolDefinition*> offered_tools(const ChatRequest& request) {
-  std::vector<const ToolDefinition*> offered;
-  if (request.tool_choice == ToolChoice::kNone) return offered;
-  for (const ToolDefinition& tool : request.tools) {
-    if (request.tool_choice == ToolChoice::kNamed && tool.name != request.tool_choice_name) {
-      continue;
-    }
-    offered.push_back(&tool);
-  }
-  return offered;
-}
-
-bool forces_tool_call(const ChatRequest& request) {
-  return !request.tools.empty() && (request.tool_choice == ToolChoice::kRequired ||
-                                    request.tool_choice == ToolChoice::kNamed);
-}
-
-const ChatMessage* continued_prefix(const ChatRequest& request) {
-  if (request.messages.empty() || !request.messages.back().prefix) return nullptr;
-  return &request.messages.back();
-}
-
-std::string content_text(const ChatMessage& message) {
-  std::string text;
-  const char* separator = "";
-  for (const ContentPart& part : message.content) {
-    text += separator;
-    if (const auto* piece = std::get_if<std::string>(&part)) text += *piece;
-    separator = kBlockSeparator;
-  }
-  return text;
 }
 
 }  // namespace fathom

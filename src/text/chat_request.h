@@ -66,7 +66,9 @@ struct ToolDefinition {
   std::string schema_path;  // where they stand in the request, for messages
 };
 
-enum class ToolChoice : uint8_t { kAuto, kNone, kRequired, kNamed };
+// kAny asks for a call as kRequired does, but the prompt does not open the block of calls: it is a
+// choice of Messages, and no body of Chat Completions has it.
+enum class ToolChoice : uint8_t { kAuto, kNone, kRequired, kNamed, kAny };
 
 enum class ResponseFormat : uint8_t { kText, kJsonObject, kJsonSchema, kRegex };
 
@@ -95,14 +97,27 @@ inline constexpr size_t kStopBytesMax = 1024;
 // "::", as Responses has them (spec/chat.md 2, item 6).
 enum class ToolNames : uint8_t { kPlain, kNamespaced };
 
+// What holds where a body says nothing.
+struct ChatDefaults {
+  ToolNames names = ToolNames::kPlain;
+  int effort = kEffortHigh;  // 1 to 100; 0: without thinking
+};
+
 Result<ChatRequest> parse_chat_request(std::string_view body);
-Result<ChatRequest> parse_chat_request(const Json& body, ToolNames names = ToolNames::kPlain);
+Result<ChatRequest> parse_chat_request(const Json& body, const ChatDefaults& defaults = {});
+
+// An effort as a body names it, by a name or as a number from 1 to 100; 0 stands for "none".
+// `where` begins messages.
+Result<int> parse_effort(const Json& value, const std::string& where);
 
 // The tools that the prompt offers: none for kNone, only the named one for kNamed.
 std::vector<const ToolDefinition*> offered_tools(const ChatRequest& request);
 
 // Whether the prompt opens a calls block that the answer continues (kRequired and kNamed).
 bool forces_tool_call(const ChatRequest& request);
+
+// Whether an answer without a call is none (kRequired, kNamed and kAny).
+bool wants_tool_call(const ChatRequest& request);
 
 // The last message if it is an assistant turn to be continued, otherwise null.
 const ChatMessage* continued_prefix(const ChatRequest& request);

@@ -154,7 +154,7 @@ TEST(ChatRequest, RefusesToolsOfAnotherForm) {
 
 TEST(ChatRequest, NamesWithANamespaceAreTakenWhereTheyAreAskedFor) {
   const auto parse = [](const std::string& name, ToolNames names) {
-    return parse_chat_request(*parse_json(tool(R"({"name":")" + name + "\"}")), names);
+    return parse_chat_request(*parse_json(tool(R"({"name":")" + name + "\"}")), {.names = names});
   };
   EXPECT_TRUE(parse("a::b", ToolNames::kNamespaced));
   EXPECT_FALSE(parse("a::b", ToolNames::kPlain));

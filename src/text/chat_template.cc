@@ -115,7 +115,7 @@ class Renderer {
   Renderer(const ChatRequest& request, const ToolsTemplate* tools)
       : request_(request), tools_(tools), offered_(offered_tools(request)) {}
 
-  RenderedPrompt render() {
+  RenderedPrompt render(bool generation) {
     std::vector<Turn> turns = normalise(request_);
     const ChatMessage empty_system = {.role = Role::kSystem};
     const bool attached = !offered_.empty() || has_response_section();
@@ -133,7 +133,7 @@ class Renderer {
         task(*turns[i].task);
       }
     }
-    generation_header(turns);
+    if (generation) generation_header(turns);
     return std::move(out_);
   }
 
@@ -325,14 +325,14 @@ Result<ChatTemplate> ChatTemplate::load(const std::string& model_dir,
   return tools.error();
 }
 
-Result<RenderedPrompt> ChatTemplate::render(const ChatRequest& request) const {
+Result<RenderedPrompt> ChatTemplate::render(const ChatRequest& request, bool generation) const {
   FATHOM_CHECK(!request.messages.empty());
   if (!tools_ && !offered_tools(request).empty()) {
     return not_found(
         "tools: wanted a model with a tools text (encoding/tools_template.txt or "
         "encoding/encoding.py), found none");
   }
-  return Renderer(request, tools_ ? &*tools_ : nullptr).render();
+  return Renderer(request, tools_ ? &*tools_ : nullptr).render(generation);
 }
 
 }  // namespace fathom

@@ -32,7 +32,8 @@ class ChatTemplate {
   // tools text is not an error.
   static Result<ChatTemplate> load(const std::string& model_dir, const std::string& model_type);
 
-  Result<RenderedPrompt> render(const ChatRequest& request) const;
+  // `generation`: behind the messages the header of the turn that the model is to write.
+  Result<RenderedPrompt> render(const ChatRequest& request, bool generation = true) const;
 
  private:
   std::optional<ToolsTemplate> tools_;

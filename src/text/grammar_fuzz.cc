@@ -45,9 +45,10 @@ Result<Grammar> compile(uint8_t choice, std::string_view form) {
       const Result<Json> schema = parse_json(form);
       if (!schema) return schema.error();
       if (choice % 4 == 2) return schema_grammar(*schema, "form", frame);
-      const ToolDefinition tool = {.name = "f", .schema = *schema, .schema_path = "form"};
+      const ToolDefinition tool = {
+          .name = "f", .strict = true, .schema = *schema, .schema_path = "form"};
       const ToolDefinition* tools[] = {&tool};
-      return tools_grammar(tools, frame.calls);
+      return tools_grammar(tools, static_cast<BeforeCalls>(choice / 4 % 4));
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "text/grammar_schema.h"
 #include "text/grammar_schema_keywords.h"
 #include "text/grammar_schema_reader.h"
 #include "text/markers.h"
@@ -36,7 +37,7 @@ Json without_nulls(const Json& value) {
 
 class CallsWriter {
  public:
-  Result<Grammar> write(std::span<const ToolDefinition* const> tools, bool inside) {
+  Result<Grammar> write(std::span<const ToolDefinition* const> tools, BeforeCalls before) {
     std::vector<Expr> calls;
     for (const ToolDefinition* tool : tools) {
       FATHOM_ASSIGN_OR_RETURN(const Expr one, call(*tool));
@@ -47,11 +48,13 @@ class CallsWriter {
                                  b_.choice(std::move(calls)), close(kInvokeTag)}));
     const Expr more = b_.repeat(b_.sequence({b_.bytes("\n"), b_.call(rule)}), 0, -1);
     const Expr body = b_.sequence({b_.call(rule), more, b_.bytes("\n"), close(kCallsTag)});
-    if (inside) return b_.finish(body, {}, "tools");
+    if (before == BeforeCalls::kOpening) return b_.finish(body, {}, "tools");
     const std::string mark(kDsmlText);
     const Expr free = b_.without("<" + mark, {mark, std::string(kThinkCloseText)});
     const Expr block = b_.sequence({open(std::string(kCallsTag) + ">\n"), body});
-    return b_.finish(b_.sequence({free, b_.optional(block)}), {}, "tools");
+    const Expr text = before == BeforeCalls::kFeeds ? b_.repeat(b_.bytes("\n"), 0, 2) : free;
+    const bool needed = before != BeforeCalls::kAnswer;
+    return b_.finish(b_.sequence({text, needed ? block : b_.optional(block)}), {}, "tools");
   }
 
  private:
@@ -63,15 +66,35 @@ class CallsWriter {
   Expr open(const std::string& rest) { return marked("<", rest); }
   Expr close(std::string_view tag) { return marked("</", std::string(tag) + ">"); }
 
+  // Of one line, without quotation marks.
+  Expr any_name() {
+    const CharacterSet out({{0, 0x1F}, {U'"', U'"'}, {kTextEndMark, kTextEndMark}});
+    return b_.repeat(b_.characters(out.complement()), 1, -1);
+  }
+
+  // The lines of parameters that no schema binds.
+  Expr any_parameters() {
+    return json_.shared("parameters", [this] {
+      const Expr text = b_.sequence({b_.bytes("true\">"), b_.without(kTextEnd, {})});
+      const Expr other = b_.sequence({b_.bytes("false\">"), json_.any_value(kJsonDepth)});
+      const Expr one = b_.sequence({open(std::string(kParameterTag) + " name=\""), any_name(),
+                                    b_.bytes("\" string=\""), b_.choice({text, other}),
+                                    close(kParameterTag), b_.bytes("\n")});
+      return b_.choice({b_.bytes("\n"), b_.repeat(one, 1, -1)});
+    });
+  }
+
   // From the name on, up to the line of the closing tag.
   Result<Expr> call(const ToolDefinition& tool) {
+    const Expr name = b_.bytes(tool.name + "\">\n");
+    if (!tool.strict) return b_.sequence({name, any_parameters()});
     const Json schema = without_nulls(tool.schema);
     SchemaReader reader(b_, json_, schema, tool.schema_path, true);
     std::vector<SchemaReader::Parameter> parameters;
     if (!schema.is_null()) {
       FATHOM_ASSIGN_OR_RETURN(parameters, reader.read_parameters());
     }
-    std::vector<Expr> parts = {b_.bytes(tool.name + "\">\n")};
+    std::vector<Expr> parts = {name};
     for (const SchemaReader::Parameter& parameter : parameters) {
       if (parameter.name.find('"') != std::string::npos) {
         return refused(tool.schema_path + ".properties." + parameter.name,
@@ -94,8 +117,8 @@ class CallsWriter {
 
 }  // namespace
 
-Result<Grammar> tools_grammar(std::span<const ToolDefinition* const> tools, bool inside) {
-  return CallsWriter().write(tools, inside);
+Result<Grammar> tools_grammar(std::span<const ToolDefinition* const> tools, BeforeCalls before) {
+  return CallsWriter().write(tools, before);
 }
 
 }  // namespace fathom

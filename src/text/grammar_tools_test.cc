@@ -1,7 +1,7 @@
-// Goal: a block of calls of strict tools names them and has arguments that their schemas allow, and
-// all else is free. Method: texts by hand, taken or refused; random schemas and random walks under
-// the masks, read by the parser of answers and judged by a validator that knows nothing of
-// grammars.
+// Goal: a block of calls names the offered tools, those of strict ones have arguments that their
+// schemas allow, and all else is free. Method: texts by hand, taken or refused; random schemas and
+// random walks under the masks, read by the parser of answers and judged by a validator that knows
+// nothing of grammars.
 #include "text/grammar_tools.h"
 
 #include <gmock/gmock.h>
@@ -29,10 +29,10 @@ Result<ChatRequest> request_of(const std::string& tools, const std::string& more
   return parse_chat_request(body + "]" + more + "}");
 }
 
-Result<Grammar> compiled(const std::string& tools, bool inside = false) {
+Result<Grammar> compiled(const std::string& tools, BeforeCalls before = BeforeCalls::kAnswer) {
   const auto request = request_of(tools);
   if (!request) return request.error();
-  return tools_grammar(offered_tools(*request), inside);
+  return tools_grammar(offered_tools(*request), before);
 }
 
 const char kTools[] =
@@ -82,12 +82,56 @@ TEST(GrammarTools, TextsAroundABlockAreFreeAndCallsAreNot) {
 }
 
 TEST(GrammarTools, AForcedBlockHasACall) {
-  const auto grammar = compiled(kTools, true);
+  const auto grammar = compiled(kTools, BeforeCalls::kOpening);
   ASSERT_TRUE(grammar);
   EXPECT_TRUE(takes(*grammar, call("ping", "") + "\n</｜DSML｜ calls>"));
   EXPECT_EQ(taken(*grammar, ""), Taken::kBegun);
   EXPECT_EQ(taken(*grammar, "</｜DSML｜ calls>"), Taken::kNo);
   EXPECT_EQ(taken(*grammar, "I"), Taken::kNo);
+}
+
+TEST(GrammarTools, WhatStandsBeforeANeededBlock) {
+  const auto text = compiled(kTools, BeforeCalls::kText);
+  const auto feeds = compiled(kTools, BeforeCalls::kFeeds);
+  const std::string good = block(call("ping", ""));
+  ASSERT_TRUE(text);
+  ASSERT_TRUE(feeds);
+  EXPECT_TRUE(takes(*text, good));
+  EXPECT_TRUE(takes(*text, "thought</think>\n\n" + good));
+  EXPECT_EQ(taken(*text, "thought</think> said"), Taken::kBegun);
+  EXPECT_TRUE(takes(*feeds, good));
+  EXPECT_TRUE(takes(*feeds, "\n\n" + good));
+  EXPECT_EQ(taken(*feeds, ""), Taken::kBegun);
+  EXPECT_EQ(taken(*feeds, "I"), Taken::kNo);
+  EXPECT_EQ(taken(*feeds, "\n\n\n"), Taken::kNo);
+}
+
+TEST(GrammarTools, ACallOfAToolThatIsNotStrictHasItsNameAndFreeParameters) {
+  const ToolDefinition strict = {
+      .name = "tide",
+      .strict = true,
+      .schema = *parse_json(R"({"type":"object","properties":{"days":{"type":"integer"}}})"),
+      .schema_path = "tools[0]"};
+  const ToolDefinition loose = {.name = "ping", .parameters = *parse_json(R"({"type":"object"})")};
+  const ToolDefinition* tools[] = {&strict, &loose};
+  const auto grammar = tools_grammar(tools, BeforeCalls::kOpening);
+  ASSERT_TRUE(grammar) << grammar.error().message;
+  const auto takes_call = [&](const std::string& name, const std::string& parameters) {
+    return takes(*grammar, call(name, parameters) + "\n</｜DSML｜ calls>");
+  };
+  const std::string text = parameter("a b", "true\">é <x>\n</｜DSML");
+  const std::string object = parameter("ü", "false\">{\"k\":[1,\"\\uff5c\"]}");
+  EXPECT_TRUE(takes_call("ping", ""));
+  EXPECT_TRUE(takes_call("ping", text));
+  EXPECT_TRUE(takes_call("ping", object + "\n" + text + "\n" + object));
+  EXPECT_TRUE(takes_call("tide", parameter("days", "false\">3")));
+  EXPECT_FALSE(takes_call("tide", text));
+  EXPECT_FALSE(takes_call("tide", parameter("days", "false\">3") + "\n" + text));
+  EXPECT_FALSE(takes_call("pong", ""));
+  EXPECT_FALSE(takes_call("ping", parameter("", "true\">x")));
+  EXPECT_FALSE(takes_call("ping", parameter("a", "false\">x")));
+  EXPECT_FALSE(takes_call("ping", parameter("a", "true\">x</｜DSML｜")));
+  EXPECT_FALSE(takes_call("ping", "free text"));
 }
 
 TEST(GrammarTools, ValuesOfEveryKindHaveTheirForm) {
@@ -143,7 +187,7 @@ TEST(GrammarTools, WhatCannotBeEnforcedIsRefusedWithItsPath) {
               StartsWith("tools[1].function.parameters.minProperties: wanted"));
 }
 
-// As the library has it, so that a grammar of strict tools alone is enough.
+// As the library has it.
 TEST(GrammarTools, StrictToolsStandAlone) {
   const auto mixed = parse_chat_request(
       std::string_view(R"({"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function",)"
@@ -198,7 +242,8 @@ TEST(GrammarTools, WhatIsDrawnUnderMasksCallsTheToolsAsTheirSchemasAllow) {
     const std::string one = strict_object(schemas, 3);
     const std::string two = strict_object(schemas, i % 3);
     SCOPED_TRACE(one + " " + two);
-    const auto grammar = compiled("{\"one\":" + one + ",\"two\":" + two + "}", true);
+    const auto grammar =
+        compiled("{\"one\":" + one + ",\"two\":" + two + "}", BeforeCalls::kOpening);
     ASSERT_TRUE(grammar) << grammar.error().message;
     TokenMatcher matcher(*grammar, tokens());
     for (int k = 0; k < 4; ++k) {

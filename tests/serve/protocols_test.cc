@@ -425,8 +425,9 @@ TEST_F(ProtocolsTest, EachRefusesInItsOwnForm) {
   expect_refused("/v1/completions", R"({"prompt":[5,99999999]})", 400,
                  "prompt: token 1 has id 99999999, wanted 0 to " +
                      std::to_string(served_.tokenizer().vocab_size() - 1));
-  expect_refused("/v1/completions", R"({"prompt":"x","n":9})", 400,
-                 "request: n: wanted 1 to 3, found 9");
+  expect_refused(
+      "/v1/completions", R"({"prompt":"x","n":9})", 400,
+      "n: wanted at most 3, as many answers as are computed at once (--sequences), found 9");
   expect_refused("/detokenize", R"({"tokens":[1,"a"]})", 400,
                  "tokens[1]: wanted a token id, found a string");
 }

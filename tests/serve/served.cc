@@ -35,7 +35,8 @@ Served::Served(ServerOptions options, const ServedEngine& asked) {
       ServiceOptions{.model_name = "fathom-34m",
                      .fingerprint = "fp",
                      .context = asked.context,
-                     .restore = RestoreGrade::kExact});
+                     .restore = RestoreGrade::kExact,
+                     .n_choices_max = asked.n_sequences});
   options.log = [this](const std::string& line) {
     const std::lock_guard lock(mutex_);
     log_.push_back(line);

@@ -126,7 +126,8 @@ TEST_F(ServerTest, WhatIsWrongIsRefusedByName) {
   ASSERT_TRUE(malformed);
   EXPECT_EQ(malformed->status, 400);
   EXPECT_NE(malformed->body.find("body: "), std::string::npos);
-  expect_refused(call(R"(,"n":2)"), 400, "n: wanted an integer from 1 to 1, found 2");
+  expect_refused(call(R"(,"n":2)"), 400,
+                 "n: wanted 1 (more choices are a matter of Completions), found 2");
   expect_refused(call(R"(,"top_p":3)"), 400, "top_p: wanted a number from 0 to 1, found 3");
   expect_refused(R"({"model":"gpt","messages":[{"role":"user","content":"x"}]})", 404,
                  "model: wanted fathom-34m, found \"gpt\"");
@@ -220,12 +221,14 @@ TEST_F(ServerTest, AFormThatCannotBeEnforcedIsRefusedWithItsPath) {
   expect_refused(call(R"(,"structured_outputs":{"regex":"(a)\\1"})"), 400,
                  "structured_outputs.regex: byte 3: wanted no back reference, \\b, \\p or unknown "
                  "escape, found \"\\1\"");
-  expect_refused(call(R"(,"structured_outputs":{"regex":"a","json":{}})"), 400,
-                 "structured_outputs: wanted an object with one of json, regex and grammar, found "
-                 "2 members");
-  expect_refused(call(R"(,"structured_outputs":{"choice":["a"]})"), 400,
-                 "structured_outputs: wanted an object with one of json, regex and grammar, found "
-                 "\"choice\"");
+  expect_refused(
+      call(R"(,"structured_outputs":{"regex":"a","json":{}})"), 400,
+      "structured_outputs: wanted an object with one of json, regex, choice and grammar, "
+      "found 2 members");
+  expect_refused(
+      call(R"(,"structured_outputs":{"structural_tag":"a"})"), 400,
+      "structured_outputs: wanted an object with one of json, regex, choice and grammar, "
+      "found \"structural_tag\"");
 }
 
 std::string strict_tool(const std::string& properties) {

@@ -229,11 +229,12 @@ TEST_F(ModelGrammar, CallsOfStrictToolsFollowTheirSchemas) {
   for (uint64_t seed = 0; seed < 6; ++seed) {
     const bool forced = seed % 2 == 0;
     // What is left of the grammar once the block is open.
-    Request hot = request("calls:", seed, *tools_grammar(tools, true));
+    Request hot = request("calls:", seed, *tools_grammar(tools, BeforeCalls::kOpening));
     hot.sampling.temperature = 2;
     hot.max_tokens = 150;
     const std::string begun = forced ? "" : "so</think>\n\n<｜DSML｜ calls>\n";
-    const Grammar whole_text = *tools_grammar(tools, forced);
+    const Grammar whole_text =
+        *tools_grammar(tools, forced ? BeforeCalls::kOpening : BeforeCalls::kAnswer);
     TokenMatcher matcher(whole_text, *tokens_);
     GrammarState state = *matcher.start();
     const auto before = *loaded_.tokenizer->encode(begun, AddedTokens::kMatch);
