@@ -146,6 +146,7 @@ class Lookups {
     return had_[static_cast<size_t>(who.tier)][content];
   }
 
+  void add_chains(const BlockKey& root, const std::vector<int32_t>& tokens);
   void put(const Caller& who);
   void put_blocks(const Caller& who);
   void put_state(const Caller& who);
@@ -179,17 +180,19 @@ Lookups::Lookups(const LookupPlan& plan) : plan_(plan), random_(plan.seed) {
     KeyRoot root = {.encoder_version = "1"};
     root.tenant_salt = salt_of(plan.one_salt ? 0 : tenant);
     roots_[tenant] = root_key(root);
-    for (const std::vector<int32_t>& tokens : texts_) {
-      for (const int64_t branch : kBranches) {
-        KeyChain chain(roots_[tenant]);
-        if (branch >= 0) {
-          chain.extend(std::span(tokens).first(static_cast<size_t>(branch * kBlockTokens)), {});
-          chain.branch(branch);
-        }
-        chain.extend(tokens, {});
-        chains_.push_back(std::move(chain));
-      }
+    for (const std::vector<int32_t>& tokens : texts_) add_chains(roots_[tenant], tokens);
+  }
+}
+
+void Lookups::add_chains(const BlockKey& root, const std::vector<int32_t>& tokens) {
+  for (const int64_t branch : kBranches) {
+    KeyChain chain(root);
+    if (branch >= 0) {
+      chain.extend(std::span(tokens).first(static_cast<size_t>(branch * kBlockTokens)), {});
+      chain.branch(branch);
     }
+    chain.extend(tokens, {});
+    chains_.push_back(std::move(chain));
   }
 }
 
