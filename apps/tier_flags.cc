@@ -14,6 +14,7 @@ namespace {
 constexpr uint64_t kConfigBytesMax = 1 << 20;
 constexpr int64_t kSegmentBytesMax = int64_t{256} << 20;
 constexpr int64_t kSegments = 8;  // of a small store
+constexpr int64_t kQueueBytesMax = int64_t{64} << 20;
 
 // What decides the bytes of a block beside weights, layout and ids: values of the configuration,
 // the rounding of index scores, and this program. Backend, threads and schedule do not.
@@ -92,7 +93,8 @@ Result<OpenTiers> TierFlags::open(const Session& session, const ModelFlags& flag
                                     .block_bytes = session.runner->blocks().block_bytes()},
                        .max_bytes = store_bytes,
                        .max_age_us = store_hours * 3600 * 1'000'000,
-                       .segment_bytes = std::min(kSegmentBytesMax, segment)}));
+                       .segment_bytes = std::min(kSegmentBytesMax, segment),
+                       .queue_bytes = std::min(kQueueBytesMax, segment)}));
   if (!quiet) note(store_line(*tiers.disk, store));
   return tiers;
 }

@@ -9,7 +9,7 @@ seconds=${1:-3600}
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=$root/build/release
 results=$root/bench/results/soak.md
-store_bytes=$((32 << 20))
+store_bytes=$((16 << 20))
 [ -x "$build/tests/soak/soak" ] || cmake --build "$build" --target fathom soak >/dev/null
 commit=$(git -C "$root" rev-parse --short HEAD)
 server=
@@ -26,9 +26,9 @@ for tenant in alice bob carol; do
   keys="$keys --key $("$work/fathom" serve --new-key $tenant 2>&1 >>"$work/keys.toml")"
 done
 "$work/fathom" serve -m "$root/models/fathom-34m" --listen 127.0.0.1:0 --keys "$work/keys.toml" \
-  --context 1024 --sequences 4 --blocks 96 --mode exact --restore exact --quiet \
+  --context 1024 --sequences 4 --blocks 96 --mode deploy --restore exact --quiet \
   --session-bytes 32M --session-ttl 60 --store "$work/store" --store-size "$store_bytes" \
-  --host-tier 4M >"$work/server" 2>"$work/server.err" &
+  --host-tier 2M >"$work/server" 2>"$work/server.err" &
 server=$!
 until grep -q http "$work/server"; do kill -0 "$server" && sleep 0.2; done
 port=$(sed -n 's/.*:\([0-9]*\)$/\1/p' "$work/server")

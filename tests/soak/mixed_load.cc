@@ -108,7 +108,7 @@ std::string MixedLoad::complete(Client& client, const std::string& prompt, int n
 void MixedLoad::prompt(Client& client) {
   const auto n_words = static_cast<int>(20 + client.random() % 300);
   complete(client, "Fresh " + std::to_string(client.random()) + words(client.random, n_words),
-           static_cast<int>(1 + client.random() % 12));
+           static_cast<int>(1 + client.random() % 4));
   ++counts_.prompts;
 }
 
@@ -118,7 +118,7 @@ void MixedLoad::turn(Client& client) {
         "Conversation " + std::to_string(client.random()) + "." + words(client.random, 30);
   }
   client.history += " And then" + words(client.random, 8) + ":";
-  client.history += complete(client, client.history, 16);
+  client.history += complete(client, client.history, 6);
   ++counts_.turns;
 }
 
@@ -137,7 +137,7 @@ void MixedLoad::cancel(Client& client) {
   const std::string asked = client.random() % 2 == 0
                                 ? question(static_cast<int>(client.random() % kQuestions))
                                 : "Left " + words(client.random, 100);
-  leaves.send(post_text("/v1/completions", body_of(asked, 200, true), client.authorization));
+  leaves.send(post_text("/v1/completions", body_of(asked, 60, true), client.authorization));
   if (client.random() % 2 == 0) leaves.read_until("data: ");
   std::this_thread::sleep_for(std::chrono::milliseconds(client.random() % 200));
   ++counts_.cancels;
