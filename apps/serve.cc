@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/flags.h"
 #include "checkpoint/checkpoint.h"
+#include "engine/block_cost.h"
 #include "engine/model_executor.h"
 #include "serve/server.h"
 #include "text/token_trie.h"
@@ -216,6 +217,7 @@ class ServeVerb final : public Verb {
     // A step may take long, and reads end between steps only: as many as 600 MB/s need at 100 ms.
     options.restore_reads_max = 1024;
     options.key_root.spec = loaded.model->kv_spec().id();
+    options.block_cost = block_cost(encoder_cost(loaded.model->config()));
     return options;
   }
 
