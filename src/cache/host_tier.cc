@@ -16,7 +16,7 @@ uint64_t checksum_of(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-HostTier::HostTier(int64_t max_bytes) {
+HostTier::HostTier(int64_t max_bytes, const WorthRule& rule) : rule_(rule) {
   FATHOM_CHECK(max_bytes > 0);
   counters_.max_bytes = max_bytes;
 }
@@ -101,8 +101,9 @@ void HostTier::forget(const BlockKey& key) {
 void HostTier::use(const BlockKey& key, Entry& entry) {
   if (entry.n_uses > 0) leaves_.erase({entry.priority, key});
   ++entry.n_uses;
-  entry.priority = floor_ + static_cast<double>(entry.n_uses) * entry.cost /
-                                static_cast<double>(std::max<size_t>(1, entry.payload.size()));
+  const auto bytes = static_cast<double>(std::max<size_t>(1, entry.payload.size()));
+  entry.priority =
+      rule_.base(floor_) + rule_.gain(static_cast<double>(entry.n_uses), entry.cost / bytes);
   if (is_leaf(key)) leaves_.insert({entry.priority, key});
 }
 

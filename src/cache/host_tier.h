@@ -1,7 +1,7 @@
 #pragma once
 
 // HostTier: a tier in plain memory of this process, bounded in bytes. What costs least to compute
-// again a byte goes first (GreedyDual, as in PrefixCache), and no block before those behind it that
+// again a byte goes first (worth.h), and no block before those behind it that
 // are here. A read is verified against the checksum of what was put.
 //
 // It keeps no ages: bytes_by_age stays zero. Thread rule: as Tier.
@@ -11,13 +11,14 @@
 #include <utility>
 
 #include "cache/tier.h"
+#include "cache/worth.h"
 
 namespace fathom {
 
 class HostTier final : public Tier {
  public:
-  // Bytes with what the entries themselves take; at least one byte.
-  explicit HostTier(int64_t max_bytes);
+  // Bytes with what the entries themselves take; at least one byte. The rule outlives the tier.
+  explicit HostTier(int64_t max_bytes, const WorthRule& rule = kRecomputeWorth);
 
   bool put(const TierBlock& block, std::span<const std::byte> payload) override;
   int64_t count(std::span<const BlockKey> keys) const override;
@@ -50,6 +51,7 @@ class HostTier final : public Tier {
   void erase(Entries::iterator entry);
   void make_room();
 
+  const WorthRule& rule_;
   Entries entries_;
   std::unordered_map<BlockKey, int64_t, BlockKeyHash> n_children_;  // by parent, here or not
   std::set<std::pair<double, BlockKey>> leaves_;                    // the first to go first

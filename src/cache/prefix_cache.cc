@@ -4,8 +4,9 @@
 
 namespace fathom {
 
-PrefixCache::PrefixCache(KvPool& pool, DeviceMemory& memory, const BlockCost& cost)
-    : pool_(pool), memory_(memory), cost_(cost) {}
+PrefixCache::PrefixCache(KvPool& pool, DeviceMemory& memory, const BlockCost& cost,
+                         const WorthRule& rule)
+    : pool_(pool), memory_(memory), cost_(cost), rule_(rule) {}
 
 PrefixCache::Hit PrefixCache::peek(std::span<const BlockKey> keys) const {
   Hit hit;
@@ -191,12 +192,11 @@ void PrefixCache::unpin(NodeId id) {
   ++epoch_;
 }
 
-// GreedyDual-Size with frequency (Cherkasova 1998): the floor rises with every eviction, so that
-// what was used long ago falls behind without a clock. All blocks have the same bytes.
+// All blocks have the same bytes.
 void PrefixCache::touch(Node& n) {
   const double cost = cost_.first + cost_.slope * static_cast<double>(n.depth);
-  n.priority = floor_ + static_cast<double>(n.n_uses) * cost /
-                            static_cast<double>(std::max<int64_t>(1, pool_.block_bytes()));
+  const auto bytes = static_cast<double>(std::max<int64_t>(1, pool_.block_bytes()));
+  n.priority = rule_.base(floor_) + rule_.gain(static_cast<double>(n.n_uses), cost / bytes);
 }
 
 bool PrefixCache::evict() {

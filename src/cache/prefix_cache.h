@@ -18,6 +18,7 @@
 
 #include "cache/block_key.h"
 #include "cache/kv_pool.h"
+#include "cache/worth.h"
 
 namespace fathom {
 
@@ -52,8 +53,9 @@ struct PrefixCounters {
 
 class PrefixCache {
  public:
-  // `memory` is that of the pool; both outlive the cache.
-  PrefixCache(KvPool& pool, DeviceMemory& memory, const BlockCost& cost);
+  // `memory` is that of the pool; both and the rule outlive the cache.
+  PrefixCache(KvPool& pool, DeviceMemory& memory, const BlockCost& cost,
+              const WorthRule& rule = kRecomputeWorth);
 
   // How many of the first keys are cached, and how many of those nobody has pinned.
   struct Hit {
@@ -128,6 +130,7 @@ class PrefixCache {
   KvPool& pool_;
   DeviceMemory& memory_;
   BlockCost cost_;
+  const WorthRule& rule_;
   std::vector<Node> nodes_;
   std::vector<NodeId> unused_;
   std::unordered_map<BlockKey, NodeId, BlockKeyHash> by_key_;

@@ -125,10 +125,10 @@ TEST(PrefixCache, LeavesGoFirst) {
 }
 
 TEST(PrefixCache, WhatCostsLessToRebuildGoesFirstAndUseCounts) {
-  Fixture f(6, {.first = 1, .slope = 1});
-  BlockLease deep = f.fill(path("abcd"));  // its leaf costs 4
-  BlockLease flat = f.fill(path("x"));     // 1
-  BlockLease often = f.fill(path("y"));    // 1, but used five times more: 6
+  Fixture f(6, {.first = 2, .slope = 0.5});
+  BlockLease deep = f.fill(path("abcd"));  // its leaf costs 3.5
+  BlockLease flat = f.fill(path("x"));     // 2
+  BlockLease often = f.fill(path("y"));    // 2, but used again: 4
   f.cache.release(deep);
   f.cache.release(flat);
   f.cache.release(often);

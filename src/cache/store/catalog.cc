@@ -19,7 +19,8 @@ const CatalogEntry* Catalog::find(const BlockKey& key) const {
 }
 
 double Catalog::priority(const CatalogEntry& entry) const {
-  return entry.floor + (entry.n_uses + kUnused) * entry.cost / std::max(1U, entry.payload_bytes);
+  return entry.base +
+         rule_.gain(entry.n_uses + kUnused, entry.cost / std::max(1U, entry.payload_bytes));
 }
 
 double Catalog::mean_priority() const {
@@ -41,7 +42,7 @@ void Catalog::count_in(const CatalogEntry& entry, int sign) {
 }
 
 void Catalog::add(const BlockKey& key, CatalogEntry entry) {
-  entry.floor = floor_;
+  entry.base = rule_.base(floor_);
   const bool is_new = by_key_.emplace(key, entry).second;
   FATHOM_CHECK(is_new);
   count_in(entry, 1);
@@ -64,8 +65,8 @@ void Catalog::use(const BlockKey& key) {
   const auto at = by_key_.find(key);
   if (at == by_key_.end()) return;
   count_in(at->second, -1);
-  ++at->second.n_uses;
-  at->second.floor = floor_;
+  if (++at->second.n_uses <= RecomputeWorth::kUsesMax) used_.push_back(key);
+  at->second.base = rule_.base(floor_);
   count_in(at->second, 1);
 }
 

@@ -3,18 +3,19 @@
 // Catalog: what the store's records are, in memory, by key: where they lie, what they are worth,
 // and which segment goes next.
 //
-// A record's priority is floor + (uses + 1/8) * cost / payload bytes, the floor as it was at its
-// last use (GreedyDual: no clock, and what is never used again sinks). A segment's worth is the
-// priorities of its records, weighted by their bytes, over the bytes of its file: dead bytes count
-// nothing. Thread rule: the owner's; it has no lock.
+// A record's priority is its worth (cache/worth.h), one that nobody asked for counting an eighth of
+// a use. A segment's worth is the priorities of its records, weighted by their bytes, over the
+// bytes of its file: dead bytes count nothing. Thread rule: the owner's; it has no lock.
 
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "cache/store/record.h"
+#include "cache/worth.h"
 
 namespace fathom {
 
@@ -24,11 +25,14 @@ struct CatalogEntry {
   uint32_t n_uses = 0;
   int64_t created_us = 0;
   double cost = 0;
-  double floor = 0;  // set by the catalog
+  double base = 0;  // set by the catalog
 };
 
 class Catalog {
  public:
+  // The rule outlives the catalog.
+  explicit Catalog(const WorthRule& rule = kRecomputeWorth) : rule_(rule) {}
+
   struct Segment {
     int64_t file_bytes = 0;
     int64_t live_bytes = 0;  // of whole records
@@ -46,6 +50,9 @@ class Catalog {
   // The record was written again elsewhere; it keeps its worth.
   void move(const BlockKey& key, const RecordPlace& place);
   void use(const BlockKey& key);
+  // Keys whose number of uses changed, as far as it counts, since the last call; each at most
+  // RecomputeWorth::kUsesMax times in all.
+  std::vector<BlockKey> take_used() { return std::exchange(used_, {}); }
   // Whether it was there.
   bool remove(const BlockKey& key);
 
@@ -76,8 +83,10 @@ class Catalog {
  private:
   void count_in(const CatalogEntry& entry, int sign);
 
+  const WorthRule& rule_;
   std::unordered_map<BlockKey, CatalogEntry, BlockKeyHash> by_key_;
   std::map<uint32_t, Segment> segments_;
+  std::vector<BlockKey> used_;
   double floor_ = 0;
   double worth_ = 0;
   int64_t live_bytes_ = 0;

@@ -188,7 +188,9 @@ void DiskStore::forget(const BlockKey& key) {
 void DiskStore::flush() {
   StoreState& state = parts_->state;
   std::unique_lock lock(state.mutex);
-  state.to_engine.wait(lock, [&] { return state.n_free == state.n_put; });
+  state.flushing = true;
+  state.to_writer.notify_one();
+  state.to_engine.wait(lock, [&] { return state.n_free == state.n_put && !state.flushing; });
 }
 
 TierCounters DiskStore::counters() const {

@@ -12,6 +12,7 @@
 #include "cache/store/disk.h"
 #include "cache/store/record.h"
 #include "cache/tier.h"
+#include "cache/worth.h"
 
 namespace fathom {
 
@@ -28,6 +29,7 @@ struct StoreOptions {
   DiskRoad road = DiskRoad::kBest;
   std::function<int64_t()> unix_us;  // the time of day; empty: the system's
   Disk* disk = nullptr;              // in place of the system's, outlives the store; for tests
+  const WorthRule* worth = nullptr;  // in place of its own, outlives the store; for measurements
 };
 
 // What opening found.

@@ -4,8 +4,10 @@
 
 #include <filesystem>
 #include <random>
+#include <thread>
 
 #include "cache/store/store_testing.h"
+#include "cache/store/survey.h"
 
 namespace fathom {
 namespace {
@@ -74,11 +76,11 @@ TEST_F(DiskStoreTest, ReadsManyAtOnceAndBoundsThem) {
 TEST_F(DiskStoreTest, TakesABlockOnce) {
   const auto store = open(options());
   put_chain(*store, 1, 0, 3);
-  const int64_t held = store->counters().held_bytes;
+  const int64_t written = store->counters().written_bytes;
   put_chain(*store, 1, 0, 3);
   EXPECT_EQ(store->counters().found_again, 3);
   EXPECT_EQ(store->counters().kept, 3);
-  EXPECT_EQ(store->counters().held_bytes, held);
+  EXPECT_EQ(store->counters().written_bytes, written);
 }
 
 TEST_F(DiskStoreTest, ForgetsAtOnceAndForGood) {
@@ -140,6 +142,43 @@ TEST_F(DiskStoreTest, KeepsWhatIsUsedThroughAScan) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ(hits(*store, 1000, 60), 60);
   for (uint64_t chain = 0; chain < 20; ++chain) put_chain(*store, chain, 0, 60);
   EXPECT_EQ(hits(*store, 1000, 60), 60);
+}
+
+// Of the rows in the index's file.
+int64_t n_used_rows(const std::string& folder) {
+  const auto survey = survey_store(folder);
+  if (!survey) return -1;
+  return std::ranges::count_if(survey->rows, [](const IndexRow& row) { return row.n_uses > 0; });
+}
+
+TEST_F(DiskStoreTest, WritesUsesAtAFlushAndNoMoreThanCount) {
+  const auto store = open(options());
+  put_chain(*store, 1, 0, 50);
+  EXPECT_EQ(hits(*store, 1, 20), 20);
+  EXPECT_EQ(n_used_rows(folder()), 0);
+  store->flush();
+  EXPECT_EQ(n_used_rows(folder()), 20);
+  EXPECT_EQ(hits(*store, 1, 20), 20);
+  store->flush();
+  const std::string index = slurp(path("index.mdb"));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(hits(*store, 1, 20), 20);
+  store->flush();
+  EXPECT_EQ(slurp(path("index.mdb")), index);
+}
+
+TEST_F(DiskStoreTest, WritesUsesOnceAMinute) {
+  const auto store = open(options());
+  put_chain(*store, 1, 0, 50);
+  EXPECT_EQ(hits(*store, 1, 20), 20);
+  put_chain(*store, 2, 0, 1);  // whose flush is the last one
+  EXPECT_EQ(hits(*store, 1, 30), 30);
+  EXPECT_EQ(n_used_rows(folder()), 20);
+  clock_us_ += int64_t{61} * 1'000'000;
+  EXPECT_TRUE(put(*store, chain_block(3, 0)));  // wakes the writer
+  for (int i = 0; i < 1000 && n_used_rows(folder()) < 30; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(n_used_rows(folder()), 30);
 }
 
 TEST_F(DiskStoreTest, EvictsWhatIsCheapToComputeFirst) {

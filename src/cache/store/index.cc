@@ -104,6 +104,7 @@ struct StoreIndex::Environment {
   Result<std::vector<IndexRow>> between(uint64_t begin, uint64_t end) const;
   int remove_between(MDB_txn* txn, uint64_t begin, uint64_t end) const;
   int write(MDB_txn* txn, const Change& change) const;
+  int write_uses(MDB_txn* txn, const RecordPlace& place, uint32_t n_uses) const;
 };
 
 Result<std::vector<IndexRow>> StoreIndex::Environment::between(uint64_t begin, uint64_t end) const {
@@ -174,7 +175,26 @@ int StoreIndex::Environment::write(MDB_txn* txn, const Change& change) const {
     const int code = ::mdb_put(txn, rows, &key, &value, 0);
     if (code != 0) return code;
   }
+  for (const auto& [place, n_uses] : change.n_uses) {
+    const int code = write_uses(txn, place, n_uses);
+    if (code != 0 && code != MDB_NOTFOUND) return code;
+  }
   return 0;
+}
+
+int StoreIndex::Environment::write_uses(MDB_txn* txn, const RecordPlace& place,
+                                        uint32_t n_uses) const {
+  uint64_t number = number_of(place);
+  MDB_val key = {sizeof(number), &number};
+  MDB_val value = {};
+  const int code = ::mdb_get(txn, rows, &key, &value);
+  if (code != 0) return code;
+  std::optional<IndexRow> row = index_row(key, value);
+  if (!row) return MDB_NOTFOUND;
+  row->n_uses = n_uses;
+  Row changed = row_of(*row);
+  value = {sizeof(changed), &changed};
+  return ::mdb_put(txn, rows, &key, &value, 0);
 }
 
 StoreIndex::StoreIndex(std::unique_ptr<Environment> environment)

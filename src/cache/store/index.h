@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cache/store/record.h"
@@ -42,7 +43,10 @@ class StoreIndex {
     std::vector<IndexRow> add;
     std::vector<RecordPlace> remove;  // rows that need not be there
     std::vector<uint32_t> remove_segments;
-    bool is_empty() const { return add.empty() && remove.empty() && remove_segments.empty(); }
+    std::vector<std::pair<RecordPlace, uint32_t>> n_uses;  // of rows that are there and sound
+    bool is_empty() const {
+      return add.empty() && remove.empty() && remove_segments.empty() && n_uses.empty();
+    }
   };
   // All of it or nothing, and durable. After a failure the index is not to be written again.
   Result<void> commit(const Change& change);

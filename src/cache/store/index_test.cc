@@ -69,6 +69,12 @@ TEST_F(StoreIndexTest, HoldsWhatWasCommitted) {
       if (!model.emplace(place, static_cast<uint32_t>(i)).second) continue;
       change.add.push_back(row_at(place, static_cast<uint32_t>(i)));
     }
+    for (auto& [place, uses] : model) {
+      if (random() % 3 > 0) continue;
+      uses += 1000;
+      change.n_uses.emplace_back(place, uses);
+    }
+    change.n_uses.emplace_back(RecordPlace{99, 2}, 7);  // is not there, and stays away
     ASSERT_TRUE(index->commit(change));
     expect_same(*index->rows(), model);
     Model of_two;

@@ -13,6 +13,7 @@ StoreState::StoreState(const StoreOptions& given, Disk& disk)
       n_slots(std::max<int64_t>(1, given.queue_bytes / slot_bytes)),
       ring(n_slots * slot_bytes),
       slots(static_cast<size_t>(n_slots)),
+      catalog(given.worth != nullptr ? *given.worth : kRecomputeWorth),
       max_bytes(given.max_bytes) {}
 
 int64_t StoreState::now_us() const {

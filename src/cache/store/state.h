@@ -45,6 +45,7 @@ struct StoreState {
   int64_t n_taken = 0;
   int64_t n_free = 0;  // written or dropped
   bool stopping = false;
+  bool flushing = false;  // uses are to be written now
   Catalog catalog;
   std::vector<RecordPlace> dead_rows;      // for the writer to remove
   std::vector<uint32_t> removed_segments;  // for the reader to close

@@ -15,6 +15,7 @@ constexpr size_t kWriteBytes = size_t{1} << 20;    // neighbours in memory go to
 constexpr int64_t kGroupBytes = int64_t{8} << 20;  // what one commit publishes at most
 constexpr int64_t kCopyShare = 16;                 // copies are at most this part of the puts
 constexpr auto kLookAgain = std::chrono::seconds(10);
+constexpr int64_t kUsesEveryUs = int64_t{60} * 1'000'000;
 
 }  // namespace
 
@@ -26,7 +27,8 @@ SegmentWriter::SegmentWriter(StoreState& state, Recovered recovered)
       next_segment_(recovered.next_segment),
       active_(recovered.active),
       end_(recovered.active_end),
-      opened_us_(state.now_us()) {
+      opened_us_(state.now_us()),
+      uses_us_(opened_us_) {
   state_.index_bytes = index_.file_bytes();
   if (active_ == 0) return;
   auto file = state_.disk.open(state_.path_of(active_), false);
@@ -45,6 +47,7 @@ void SegmentWriter::run() {
     expire();
     keep_bounds(0);
     if (!group.slots.empty() || !group.dead_rows.empty()) write(group);
+    write_uses(group);
     if (!removed_.empty() && !is_broken()) commit({});
     if (group.at_end) return;
   }
@@ -53,7 +56,8 @@ void SegmentWriter::run() {
 SegmentWriter::Group SegmentWriter::take() {
   std::unique_lock lock(state_.mutex);
   state_.to_writer.wait_for(lock, kLookAgain, [this] {
-    return state_.stopping || state_.n_put > state_.n_taken || !state_.dead_rows.empty();
+    return state_.stopping || state_.flushing || state_.n_put > state_.n_taken ||
+           !state_.dead_rows.empty();
   });
   const int64_t n_most = std::max<int64_t>(1, kGroupBytes / state_.slot_bytes);
   const int64_t n = std::min(n_most, state_.n_put - state_.n_taken);
@@ -65,7 +69,29 @@ SegmentWriter::Group SegmentWriter::take() {
   state_.n_taken += n;
   group.dead_rows.swap(state_.dead_rows);
   group.at_end = state_.stopping && state_.n_taken == state_.n_put;
+  group.at_flush = state_.flushing && state_.n_taken == state_.n_put;
   return group;
+}
+
+// A row is written again twice at most, together with its neighbours of that minute.
+void SegmentWriter::write_uses(const Group& group) {
+  const int64_t now_us = state_.now_us();
+  const bool is_time = now_us < uses_us_ || now_us - uses_us_ >= kUsesEveryUs;
+  if (!is_time && !group.at_flush && !group.at_end) return;
+  uses_us_ = now_us;
+  StoreIndex::Change change;
+  {
+    const std::lock_guard lock(state_.mutex);
+    for (const BlockKey& key : state_.catalog.take_used()) {
+      const CatalogEntry* entry = state_.catalog.find(key);
+      if (entry != nullptr) change.n_uses.emplace_back(entry->place, entry->n_uses);
+    }
+  }
+  if (!change.is_empty() && !is_broken()) commit(std::move(change));
+  if (!group.at_flush) return;
+  const std::lock_guard lock(state_.mutex);
+  state_.flushing = false;
+  state_.to_engine.notify_all();
 }
 
 // Those that are not there yet.

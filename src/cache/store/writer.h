@@ -32,10 +32,13 @@ class SegmentWriter {
     int64_t first = 0;  // number of the first slot
     std::vector<RecordPlace> dead_rows;
     bool at_end = false;
+    bool at_flush = false;
   };
 
   Group take();
   void write(const Group& group);
+  // What is used outlives the process: once a minute, at a flush and at the end.
+  void write_uses(const Group& group);
   std::vector<Item> fresh_items(const Group& group);
   void publish(std::span<const Item> items, const Group& group);
   void settle(const Group& group, int64_t n_kept, int64_t n_failed);
@@ -77,6 +80,7 @@ class SegmentWriter {
   std::vector<uint32_t> removed_;  // segments whose rows are still in the index
   int64_t copy_budget_ = 0;
   int64_t paused_until_us_ = 0;
+  int64_t uses_us_ = 0;  // when uses were written last
 };
 
 }  // namespace fathom
