@@ -141,6 +141,7 @@ bool Engine::tick(int64_t clock_us, int64_t wait_us) {
   take_in(now_us, live_.empty() ? wait_us : 0);
   end_late(now_us);
   poll_tiers(now_us, wait_us);
+  poll_states(now_us, wait_us);
   admit(now_us);
   step(now_us);
   mailbox_.tell(status());  // ahead of the outputs that it counts
@@ -277,6 +278,7 @@ void Engine::check() const {
   std::vector<const BlockLease*> leases;
   int64_t n_running = 0;
   int64_t n_restores = 0;
+  int64_t n_fetches = 0;
   int64_t needed = 0;
   for (const auto& [id, task] : tasks_) {
     leases.push_back(&task->lease);
@@ -286,8 +288,12 @@ void Engine::check() const {
     }
     n_running += task->phase == TaskPhase::kRunning ? 1 : 0;
     n_restores += task->restore && !task->restore->follows ? 1 : 0;
-    FATHOM_CHECK(task->restore.has_value() == (task->phase == TaskPhase::kRestoring));
+    const bool waits = task->restore || task->fetch;
+    FATHOM_CHECK(waits == (task->phase == TaskPhase::kRestoring));
     FATHOM_CHECK(!task->restore || task->restore->deadline_us > now_us_);
+    FATHOM_CHECK(!task->fetch || task->fetch->deadline_us > now_us_);
+    FATHOM_CHECK(!task->fetch || fetching_.at(task->fetch->ticket) == id);
+    n_fetches += task->fetch ? 1 : 0;
     needed += needed_blocks(*task);
   }
   cache_.check(leases);
@@ -295,6 +301,7 @@ void Engine::check() const {
   FATHOM_CHECK(needed <= cache_.available());
   FATHOM_CHECK(n_restores == tiers_.n_restores());
   FATHOM_CHECK(n_restores == static_cast<int64_t>(restoring_.size()));
+  FATHOM_CHECK(n_fetches == static_cast<int64_t>(fetching_.size()));
   FATHOM_CHECK(n_running == limits_.n_sequences - executor_.windows().n_free());
 }
 

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 
+#include "cache/state_tier.h"
 #include "engine/grammar_store.h"
 #include "engine/mailbox.h"
 #include "engine/status.h"
@@ -34,6 +35,8 @@ struct EngineOptions {
   std::vector<EngineTier> tiers;        // behind the pool, the fastest first
   int64_t restore_us_max = 30'000'000;  // that a request waits for them before it computes
   int64_t restore_reads_max = 64;       // blocks, each of which takes host memory
+  StateTier* states = nullptr;          // of other processes; null: none; outlives the engine
+  int64_t states_us_max = 50'000;       // that a request waits for one of them, once
   const TokenTrie* tokens = nullptr;    // for requests with a grammar; outlives the engine
   size_t grammars_kept = 16;            // that no live request has
   int64_t max_unsent = 64;  // tokens of a choice that the outbox had no room for, before it waits
@@ -130,15 +133,23 @@ class Engine {
   void end_restore(EngineTask& task, int64_t now_us);
   void end_follower(EngineTask& task, int64_t now_us);
   void give_up_restore(EngineTask& task);
+  void run_when_all_is_there(EngineTask& task, int64_t now_us);
 
   // engine_session.cc
   int64_t prompt_point(const EngineTask& task) const;
   void keep(EngineTask& task);
   int64_t replay_rows(const EngineTask& task) const;
+  SessionQuery session_query(const EngineTask& task, int64_t n_blocks) const;
   std::optional<SessionCache::Found> find_session(const EngineTask& task, int64_t n_blocks) const;
   bool is_overtaken(const EngineTask& task) const;
   bool start_over_overtaken(const StepPlan& plan, int64_t now_us);
   int64_t start_from(EngineTask& task, const SessionCache::Found& found);
+
+  // engine_fetch.cc
+  bool begin_fetch(EngineTask& task, int64_t now_us);
+  void poll_states(int64_t now_us, int64_t wait_us);
+  void take_state(EngineTask& task, FoundState& found);
+  void give_up_fetch(EngineTask& task);
 
   // engine_step.cc
   void step(int64_t now_us);
@@ -165,6 +176,7 @@ class Engine {
   SessionCache sessions_;
   PrefixTiers tiers_;
   std::map<RestoreId, TaskId> restoring_;
+  std::map<TierTicket, TaskId> fetching_;
   std::vector<std::pair<TierBlock, std::vector<std::byte>>> offered_;  // by the step that ends
   GrammarStore grammars_;
   std::map<RequestId, std::unique_ptr<LiveRequest>> live_;

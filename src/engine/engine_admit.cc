@@ -141,7 +141,9 @@ void Engine::start(EngineTask& task, int64_t now_us) {
     if (!begun) return finish(task, EndReason::kError, begun.error().message);
   }
   match_prefix(task);
-  if (!begin_restore(task, now_us, now_us + options_.restore_us_max)) run(task, now_us);
+  begin_restore(task, now_us, now_us + options_.restore_us_max);
+  begin_fetch(task, now_us);
+  run_when_all_is_there(task, now_us);
 }
 
 // From the blocks of its lease, all of which are cached.
@@ -157,7 +159,10 @@ void Engine::run(EngineTask& task, int64_t now_us) {
   const std::span<const int32_t> prompt(request.prompt);
   task.exact = !task.keys.is_branched_below(task.lease.n_shared());
   task.prompt.clear();
-  if (const auto found = find_session(task, task.lease.n_shared())) {
+  const auto found = find_session(task, task.lease.n_shared());
+  const bool fits = found && fits_state(executor_, task.sequence, *found->state, found->n_tokens);
+  if (found && !fits) ++counters_.n_unfit_states;
+  if (fits) {
     task.exact = task.exact && found->grade == StateGrade::kExact;
     n_hit = static_cast<size_t>(start_from(task, *found));
   } else if (n_hit > 0) {
@@ -220,6 +225,7 @@ void Engine::drop(EngineTask& task) {
 void Engine::release(EngineTask& task) {
   if (task.phase == TaskPhase::kRunning) executor_.close(task.sequence);
   if (task.restore) give_up_restore(task);
+  if (task.fetch) give_up_fetch(task);
   task.sequence = {};
   task.windows = {};
   cache_.release(task.lease);

@@ -111,7 +111,7 @@ void Engine::end_follower(EngineTask& task, int64_t now_us) {
   if (now_us >= deadline_us) task.asks_tiers = false;
   cache_.release(task.lease);
   match_prefix(task);
-  if (!begin_restore(task, now_us, deadline_us)) run(task, now_us);
+  if (!begin_restore(task, now_us, deadline_us)) run_when_all_is_there(task, now_us);
 }
 
 // Into the pool, and into tiers that are faster than the one that it came from.
@@ -153,7 +153,11 @@ void Engine::end_restore(EngineTask& task, int64_t now_us) {
     task.keys.reset();
     task.keys.extend(std::span(request.prompt).first(n), request.images);
   }
-  run(task, now_us);
+  run_when_all_is_there(task, now_us);
+}
+
+void Engine::run_when_all_is_there(EngineTask& task, int64_t now_us) {
+  if (!task.restore && !task.fetch) run(task, now_us);
 }
 
 void Engine::give_up_restore(EngineTask& task) {

@@ -39,6 +39,13 @@ void Engine::keep(EngineTask& task) {
     copies_failed_ = true;  // what was read is worthless
     return;
   }
+  if (options_.states != nullptr) {
+    options_.states->put({.name = session_name(place),
+                          .n_tokens = place.n_tokens,
+                          .grade = place.grade,
+                          .tenant_tag = tenant_tag(task.live->root)},
+                         state);
+  }
   sessions_.keep(place, std::move(state), now_us_);
   if (task.session) sessions_.outgrow(*task.session);
 }
@@ -48,18 +55,23 @@ int64_t Engine::replay_rows(const EngineTask& task) const {
   return bounded ? limits_.bounded_replay_rows : limits_.exact_replay_rows;
 }
 
+SessionQuery Engine::session_query(const EngineTask& task, int64_t n_blocks) const {
+  const Request& request = task.live->request;
+  return {.root = task.live->root,
+          .keys = task.keys.keys().first(static_cast<size_t>(n_blocks)),
+          .tokens = std::span(request.prompt).first(request.prompt.size() - 1),
+          .images = request.images,
+          .takes_bounded = request.restore == RestoreGrade::kBounded,
+          .min_tokens = n_blocks * kBlockTokens - replay_rows(task)};
+}
+
 // The state to start from where n_blocks of the task's path are cached, if that is no earlier than
 // a replay up to their end would begin.
 std::optional<SessionCache::Found> Engine::find_session(const EngineTask& task,
                                                         int64_t n_blocks) const {
-  const Request& request = task.live->request;
-  if (request.prompt_logprobs) return std::nullopt;  // its decoder has to see the prompt
-  return sessions_.find({.root = task.live->root,
-                         .keys = task.keys.keys().first(static_cast<size_t>(n_blocks)),
-                         .tokens = std::span(request.prompt).first(request.prompt.size() - 1),
-                         .images = request.images,
-                         .takes_bounded = request.restore == RestoreGrade::kBounded,
-                         .min_tokens = n_blocks * kBlockTokens - replay_rows(task)});
+  // Where the decoder has to see the prompt, there is nothing to start from.
+  if (task.live->request.prompt_logprobs) return std::nullopt;
+  return sessions_.find(session_query(task, n_blocks));
 }
 
 // Whether somebody else has computed so much of the prompt meanwhile that starting again from there

@@ -49,7 +49,9 @@ EngineStatus Engine::status() const {
           .slot_bytes = executor_.windows().slot_bytes(),
           .session_bytes_max = sessions_.limits().max_bytes,
           .tiers = std::move(tiers),
-          .restores = tiers_.counters()};
+          .restores = tiers_.counters(),
+          .states = options_.states == nullptr ? std::nullopt
+                                               : std::optional(options_.states->counters())};
 }
 
 CacheReport Engine::carry_out(const CacheOrder& order) {

@@ -55,6 +55,21 @@ void unpack_state(Executor& executor, Sequence& sequence, std::span<const std::b
                           sequence.tail.bytes());
 }
 
+bool fits_state(Executor& executor, const Sequence& sequence, const SessionState& state,
+                int64_t n_tokens) {
+  Sequence kept;
+  const int64_t n_slot = executor.windows().slot_bytes();
+  const int64_t wanted = static_cast<int64_t>(sizeof(SequencePositions)) + n_slot +
+                         static_cast<int64_t>(sequence.tail.bytes());
+  if (static_cast<int64_t>(state.windows.size()) != wanted) return false;
+  const bool at_edge = n_tokens % kBlockTokens == 0;
+  const int64_t n_partial = at_edge ? 0 : executor.blocks().block_bytes();
+  if (static_cast<int64_t>(state.partial.size()) != n_partial) return false;
+  std::memcpy(&kept.positions(), state.windows.data(), sizeof(SequencePositions));
+  return kept.length == n_tokens && are_possible(kept.positions(), n_tokens) &&
+         executor.can_branch(kept);
+}
+
 std::vector<std::byte> read_block(Executor& executor, BlockId id) {
   std::vector<std::byte> bytes(static_cast<size_t>(executor.blocks().block_bytes()));
   executor.memory().read(bytes.data(), block_of(executor, id), static_cast<int64_t>(bytes.size()));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cache/kv_pool.h"
+#include "cache/session_cache.h"
 #include "engine/runner.h"
 #include "engine/sampler.h"
 #include "engine/sequence.h"
@@ -118,6 +119,12 @@ void write_slot(Executor& executor, const Sequence& sequence, std::span<const st
 std::vector<std::byte> pack_state(Executor& executor, const Sequence& sequence,
                                   std::span<const std::byte> slot);
 void unpack_state(Executor& executor, Sequence& sequence, std::span<const std::byte> state);
+
+// Whether a state that is kept as one of n_tokens tokens can be branched from: its parts have the
+// sizes of this executor's, its positions are possible. `sequence` has a slot. Of what came from
+// elsewhere; what this process kept always does.
+bool fits_state(Executor& executor, const Sequence& sequence, const SessionState& state,
+                int64_t n_tokens);
 
 std::vector<std::byte> read_block(Executor& executor, BlockId id);
 void write_block(Executor& executor, BlockId id, std::span<const std::byte> bytes);

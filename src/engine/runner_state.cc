@@ -75,12 +75,8 @@ size_t content_bytes(const SavedHeader& h, int64_t state_bytes) {
 
 // What every sequence keeps (engine/sequence.h).
 bool possible(const SavedHeader& h) {
-  const SequencePositions& at = h.at;
-  return 0 <= h.n_tokens && h.n_tokens <= kTokensMax && 0 <= at.length &&
-         at.length <= at.entries_end && at.entries_end <= h.n_tokens && 0 <= at.decoder_length &&
-         at.decoder_length <= at.length && 0 <= at.encoder_low && at.encoder_low <= at.length &&
-         0 <= at.decoder_low && at.decoder_low <= at.decoder_length && 0 <= at.tail_low &&
-         at.tail_low <= at.length && at.replayed >= 0 && (h.has_image == 0 || h.has_image == 1);
+  return 0 <= h.n_tokens && h.n_tokens <= kTokensMax && are_possible(h.at, h.n_tokens) &&
+         (h.has_image == 0 || h.has_image == 1);
 }
 
 void blank(std::byte* data, int64_t row, int64_t row_bytes) {

@@ -31,6 +31,15 @@ struct SequencePositions {
   int64_t replayed = 0;  // rows that were computed a second time, for usage figures
 };
 
+// What positions of a sequence with n_tokens always are.
+inline bool are_possible(const SequencePositions& at, int64_t n_tokens) {
+  return 0 <= at.length && at.length <= at.entries_end && at.entries_end <= n_tokens &&
+         0 <= at.decoder_length && at.decoder_length <= at.length && 0 <= at.encoder_low &&
+         at.encoder_low <= at.length && 0 <= at.decoder_low &&
+         at.decoder_low <= at.decoder_length && 0 <= at.tail_low && at.tail_low <= at.length &&
+         at.replayed >= 0;
+}
+
 struct Sequence : SequencePositions {
   std::vector<int32_t> tokens;  // prompt and answer, processed or not
   std::vector<uint8_t> image;   // empty, or as long as tokens: 1 inside an image span

@@ -11,6 +11,7 @@
 
 #include "cache/prefix_cache.h"
 #include "cache/prefix_tiers.h"
+#include "cache/state_tier.h"
 #include "engine/request.h"
 
 namespace fathom {
@@ -47,13 +48,20 @@ struct EngineCounters {
   int64_t n_late_restores = 0;  // of those, the late ones
   int64_t restored_tokens = 0;
   int64_t restore_us = 0;  // that they waited, by the engine's time
+
+  // Of requests that waited for a state from another process.
+  int64_t n_fetches = 0;
+  int64_t n_fetched_states = 0;
+  int64_t n_unfit_states = 0;  // came verified, but are none of this engine's shape
+  int64_t n_late_fetches = 0;
+  int64_t fetch_us = 0;
 };
 
 // What is held at this moment; all zero once nothing is live, but for the last part.
 struct EngineLoad {
   int64_t n_waiting = 0;
   int64_t n_parked = 0;
-  int64_t n_restoring = 0;   // blocks come from a tier
+  int64_t n_restoring = 0;   // blocks or a state come from a tier
   int64_t n_running = 0;     // the sum of the next three
   int64_t n_replaying = 0;   // windows are rebuilt where entries are there
   int64_t n_prefilling = 0;  // the rest of a prompt, or an answer that is fed again
@@ -87,6 +95,7 @@ struct EngineStatus {
   int64_t session_bytes_max = 0;
   std::vector<TierReport> tiers;  // the fastest first
   RestoreCounters restores;
+  std::optional<StateCounters> states;  // where there is a place for them
 };
 
 // Asks what the caches hold, once they have dropped what nobody uses: nothing, all, or what one

@@ -26,6 +26,12 @@ struct TaskRestore {
   int64_t deadline_us = 0;  // what has not come is computed
 };
 
+// A state on its way from another process.
+struct TaskFetch {
+  TierTicket ticket = {};
+  int64_t deadline_us = 0;
+};
+
 struct LiveRequest {
   RequestId id = {};
   Request request;
@@ -39,9 +45,10 @@ struct LiveRequest {
   int64_t prompt_tokens() const { return static_cast<int64_t>(request.prompt.size()); }
 };
 
-// Invariants: waiting: no lease, no slot. Restoring: a lease whose own blocks are being filled, and
-// a slot that nobody else is given. Parked: a lease, `windows` full. Running: a lease and a slot.
-// The sequence's tokens are the prompt and the first n_fed tokens of the answer.
+// Invariants: waiting: no lease, no slot. Restoring: a lease whose own blocks are being filled, or
+// a state on its way, or both; and a slot that nobody else is given. Parked: a lease, `windows`
+// full. Running: a lease and a slot. The sequence's tokens are the prompt and the first n_fed
+// tokens of the answer.
 struct EngineTask {
   EngineTask(TaskId task_id, LiveRequest& of, int64_t choice_number)
       : id(task_id), live(&of), choice(choice_number), keys(of.root) {}
@@ -69,7 +76,9 @@ struct EngineTask {
   std::optional<SessionName> session;  // of the kept state that it started from
   bool exact = true;
   std::optional<TaskRestore> restore;
+  std::optional<TaskFetch> fetch;
   bool asks_tiers = true;    // false once they did not bring in time what they promised
+  bool asks_states = true;   // false once it has asked
   bool started = false;      // was admitted before
   bool counted = false;      // in the counters of starts
   int64_t n_given_back = 0;  // positions with entries, to start over where they are cached

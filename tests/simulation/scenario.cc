@@ -4,7 +4,8 @@
 
 namespace fathom {
 
-Scenario::Scenario(uint64_t seed) : seed_(seed), random_(seed * 2 + 1), tier_random_(seed * 2 + 1) {
+Scenario::Scenario(uint64_t seed)
+    : seed_(seed), random_(seed * 2 + 1), tier_random_(seed * 2 + 1), state_random_(seed * 2 + 1) {
   hash_ = {.deploy = one_in(2), .window = 2 + below(6), .seed = seed_};
   hash_.n_sequences = 1 + below(5);
   hash_.n_blocks = 8 + below(20);
@@ -17,6 +18,7 @@ Scenario::Scenario(uint64_t seed) : seed_(seed), random_(seed * 2 + 1), tier_ran
   if (!one_in(4)) sessions_ = {.max_bytes = 2000 + below(80'000), .ttl_us = 5000 + below(300'000)};
   for (int i = 0; i < 3; ++i) documents_.push_back(random_tokens(300));
   if (seed % 2 == 1) tier_ = random_tier();
+  if (seed % 4 == 1) states_ = random_states();
 }
 
 // A third of them without a fault.
@@ -34,6 +36,19 @@ TierScenario Scenario::random_tier() {
   tier.faults.bad_rate = static_cast<double>(below(3)) * 0.05;
   tier.faults.late_rate = static_cast<double>(below(3)) * 0.02;
   return tier;
+}
+
+StateScenario Scenario::random_states() {
+  const auto below = [&](uint64_t n) { return static_cast<int64_t>(state_random_() % n); };
+  StateScenario states = {.states_us_max = 1 + below(10'000)};
+  states.faults = {.delay_us_max = below(4000), .ttl_us = sessions_.ttl_us, .seed = seed_ * 2 + 1};
+  if (below(3) == 0) return states;
+  states.faults.drop_rate = static_cast<double>(below(3)) * 0.1;
+  states.faults.lose_rate = static_cast<double>(below(3)) * 0.1;
+  states.faults.unfit_rate = static_cast<double>(below(3)) * 0.1;
+  states.faults.pause_rate = static_cast<double>(below(3)) * 0.1;
+  states.faults.late_rate = static_cast<double>(below(3)) * 0.05;
+  return states;
 }
 
 HashOptions Scenario::hash() { return hash_; }

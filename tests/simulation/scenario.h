@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "cache/faulty_state_tier_testing.h"
 #include "cache/faulty_tier_testing.h"
 #include "engine/engine.h"
 #include "hash_executor.h"
@@ -36,6 +37,12 @@ struct TierScenario {
   TierFaults fast_faults;
 };
 
+// The place of a life where states are shared with other processes.
+struct StateScenario {
+  StateFaults faults;
+  int64_t states_us_max = 0;
+};
+
 class Scenario {
  public:
   explicit Scenario(uint64_t seed);
@@ -46,6 +53,7 @@ class Scenario {
   HashOptions hash();
   EngineOptions engine();
   const std::optional<TierScenario>& tier() const { return tier_; }
+  const std::optional<StateScenario>& states() const { return states_; }
   // Whether the process is killed now and started again with what its tiers have.
   bool restarts() { return tier_ && tier_random_() % 80 == 0; }
   Request request();
@@ -65,6 +73,7 @@ class Scenario {
   std::vector<int32_t> random_tokens(int64_t n);
   void decide(Request& request);
   TierScenario random_tier();
+  StateScenario random_states();
 
   uint64_t seed_;
   std::mt19937_64 random_;
@@ -74,6 +83,8 @@ class Scenario {
   // Apart, so that a life without a tier is what it was before there were any.
   std::mt19937_64 tier_random_;
   std::optional<TierScenario> tier_;
+  std::mt19937_64 state_random_;  // likewise
+  std::optional<StateScenario> states_;
   SessionLimits sessions_;
   std::vector<std::vector<int32_t>> documents_;
 };

@@ -33,6 +33,8 @@ int main(int argc, char** argv) {
   std::printf("restarts %ld restores %ld cut %ld late %ld restored %ld bad %ld\n", all.n_restarts,
               all.n_restores, all.n_cut_restores, all.n_late_restores, all.n_restored_tokens,
               all.n_bad);
+  std::printf("fetches %ld with a state %ld unfit %ld late %ld\n", all.n_fetches,
+              all.n_fetched_states, all.n_unfit_states, all.n_late_fetches);
   std::printf("cpu %.2f s\n", static_cast<double>(std::clock()) / CLOCKS_PER_SEC);
   if (all.failure.empty()) return 0;
   std::printf("failed: %s\n", all.failure.c_str());

@@ -46,6 +46,7 @@ class Simulation {
       : seed_(seed), scenario_(seed), hash_(scenario_.hash()), options_(scenario_.engine()) {
     executor_ = std::make_unique<HashExecutor>(hash_);
     if (scenario_.tier()) add_tiers(*scenario_.tier());
+    if (scenario_.states()) add_states(*scenario_.states());
     engine_ = std::make_unique<Engine>(*executor_, options_);
   }
 
@@ -63,6 +64,7 @@ class Simulation {
       now_us_ += step_us;
       steady_us_ += std::max<int64_t>(0, step_us);
       if (tier_) tier_->set_time(steady_us_);
+      if (states_) states_->set_time(steady_us_);
       if (scenario_.restarts()) restart();
       if (++result_.n_ticks > kTicksMax) fail("no end", -1);
     }
@@ -86,6 +88,12 @@ class Simulation {
     options_.restore_reads_max = tiers.restore_reads_max;
   }
 
+  void add_states(const StateScenario& states) {
+    states_ = std::make_unique<FaultyStateTier>(states.faults);
+    options_.states = states_.get();
+    options_.states_us_max = states.states_us_max;
+  }
+
   // Of the engine that ends.
   void count() {
     const EngineCounters& counters = engine_->counters();
@@ -100,6 +108,10 @@ class Simulation {
     result_.n_cut_restores += counters.n_cut_restores;
     result_.n_late_restores += counters.n_late_restores;
     result_.n_restored_tokens += counters.restored_tokens;
+    result_.n_fetches += counters.n_fetches;
+    result_.n_fetched_states += counters.n_fetched_states;
+    result_.n_unfit_states += counters.n_unfit_states;
+    result_.n_late_fetches += counters.n_late_fetches;
     const SessionCounters& sessions = engine_->sessions().counters();
     result_.n_states_kept += sessions.kept;
     result_.n_states_used += sessions.used;
@@ -126,6 +138,7 @@ class Simulation {
           std::make_unique<FaultyTier>(fast_->counters().max_bytes, scenario_.tier()->fast_faults);
       options_.tiers[0].tier = fast_.get();
     }
+    if (states_) states_->forget_finds();
     engine_ = std::make_unique<Engine>(*executor_, options_);
   }
 
@@ -173,7 +186,8 @@ class Simulation {
 
   // That others may take while it waits for a tier; a tick takes 1 ms on average.
   int64_t restore_steps() const {
-    return options_.tiers.empty() ? 0 : options_.restore_us_max / 1000 + 1;
+    const int64_t fetch_us = options_.states == nullptr ? 0 : options_.states_us_max;
+    return options_.tiers.empty() ? 0 : (options_.restore_us_max + fetch_us) / 1000 + 1;
   }
 
   void cancel() {
@@ -369,6 +383,7 @@ class Simulation {
   EngineOptions options_;
   std::unique_ptr<FaultyTier> fast_;
   std::unique_ptr<FaultyTier> tier_;
+  std::unique_ptr<FaultyStateTier> states_;
   std::unique_ptr<HashExecutor> executor_;
   std::unique_ptr<Engine> engine_;
   int64_t n_steps_before_ = 0;  // of the engines before this one
@@ -415,6 +430,10 @@ void SimulationResult::add(const SimulationResult& other) {
   n_cut_restores += other.n_cut_restores;
   n_late_restores += other.n_late_restores;
   n_restored_tokens += other.n_restored_tokens;
+  n_fetches += other.n_fetches;
+  n_fetched_states += other.n_fetched_states;
+  n_unfit_states += other.n_unfit_states;
+  n_late_fetches += other.n_late_fetches;
   n_bad += other.n_bad;
 }
 

@@ -4,7 +4,8 @@
 // prefixes, conversations of several turns that part and pause, forks, cancellations, time limits,
 // priorities, slow readers and clients that vanish, failing steps and allocations, jumps of the
 // clock, pools too small for all, virtual time. In every second life there are slow, faulty tiers
-// behind the pool, and the process is killed now and then and started again with what they have.
+// behind the pool, and the process is killed now and then and started again with what they have; in
+// half of these lives the states of sessions outlive it too, in a slow, faulty place.
 // What must hold is checked after every tick and at the end.
 
 #include <cstdint>
@@ -46,6 +47,10 @@ struct SimulationResult {
   int64_t n_cut_restores = 0;
   int64_t n_late_restores = 0;
   int64_t n_restored_tokens = 0;
+  int64_t n_fetches = 0;  // waits for a state of another process, of lives with a place for them
+  int64_t n_fetched_states = 0;
+  int64_t n_unfit_states = 0;
+  int64_t n_late_fetches = 0;
   int64_t n_bad = 0;  // reads of tiers that failed their checks
 
   void add(const SimulationResult& other);

@@ -44,6 +44,10 @@ TEST(Simulation, EveryAnswerEqualsTheOneComputedAlone) {
   EXPECT_GT(all.n_late_restores, 30);
   EXPECT_GT(all.n_restored_tokens, 50'000);
   EXPECT_GT(all.n_bad, 20);
+  EXPECT_GT(all.n_fetches, 400);
+  EXPECT_GT(all.n_fetched_states, 40);
+  EXPECT_GT(all.n_unfit_states, 1);
+  EXPECT_GT(all.n_late_fetches, 20);
 }
 
 // The copy of a kept state failed for a task that started over between two steps.
