@@ -66,10 +66,18 @@ class StoreVerb final : public Verb {
         app.add_option("--rate", rate_, "scrub: bytes a second, 0: no bound (K, M, G)")
             ->transform(size_number(0, int64_t{1} << 50))
             ->capture_default_str();
+    CLI::Option* key = app.add_option("--store-key", key_file_,
+                                      "check, scrub: unseals every payload, too, with the key in "
+                                      "this file")
+                           ->type_name("FILE");
     output_.add_to(app);
     CLI::Option* jsonl = app.add_flag("--jsonl", jsonl_, "ls: one JSON object a line")
                              ->excludes(app.get_option("--json"));
-    only_ = {{tenant, {"ls", "erase"}}, {chains, {"ls"}}, {jsonl, {"ls"}}, {rate, {"scrub"}}};
+    only_ = {{tenant, {"ls", "erase"}},
+             {chains, {"ls"}},
+             {jsonl, {"ls"}},
+             {rate, {"scrub"}},
+             {key, {"check", "scrub"}}};
     app.footer(
         "Jobs\n"
         "  stat      identity, bytes and blocks, by age and by tenant; also of a store in use\n"
@@ -167,9 +175,12 @@ class StoreVerb final : public Verb {
   }
 
   Result<AuditReport> audit() {
+    AuditOptions options;
+    if (!key_file_.empty()) {
+      FATHOM_ASSIGN_OR_RETURN(options.key, read_key(key_file_));
+    }
     ProgressLine line(output_.show_progress(), job_, "bytes");
     Pace pace(job_ == "scrub" ? rate_ : 0);
-    AuditOptions options;
     options.progress = [&](int64_t done, int64_t all) {
       line.update(done, all);
       pace.wait(done);
@@ -221,6 +232,7 @@ class StoreVerb final : public Verb {
   std::string job_;
   std::string folder_;
   std::string tenant_text_;
+  std::string key_file_;
   std::optional<uint64_t> tenant_;
   int64_t rate_ = 0;
   bool chains_ = false;

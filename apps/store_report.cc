@@ -89,7 +89,8 @@ json::object stat_json(const StoreSurvey& survey) {
                                    {"payload_bytes", share.payload_bytes}});
   }
   return {{"folder", survey.folder},
-          {"format", kStoreFormat},
+          {"format", store_format(survey.identity)},
+          {"sealed", survey.identity.seal.has_value()},
           {"weights", to_hex(survey.identity.weights)},
           {"spec", to_hex(survey.identity.spec)},
           {"block_bytes", survey.identity.block_bytes},
@@ -106,8 +107,9 @@ json::object stat_json(const StoreSurvey& survey) {
 void print_stat(const StoreSurvey& survey) {
   const StoreTotals totals = totals_of(survey.rows);
   std::cout << one_line(survey.folder) << "\n"
-            << "format       " << kStoreFormat << ", blocks of at most "
-            << survey.identity.block_bytes << " bytes\n"
+            << "format       " << store_format(survey.identity) << ", blocks of at most "
+            << survey.identity.block_bytes << " bytes, "
+            << (survey.identity.seal ? "sealed" : "in clear") << "\n"
             << "weights      " << to_hex(survey.identity.weights) << "\n"
             << "spec         " << to_hex(survey.identity.spec) << "\n"
             << "bytes        " << survey.bytes() << " in " << survey.segments.size()

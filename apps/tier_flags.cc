@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 
 #include "apps/input.h"
 #include "apps/numbers.h"
@@ -64,6 +65,11 @@ void TierFlags::add_to(CLI::App& app) {
       ->check(whole_number(1, 24 * 3650))
       ->needs(folder)
       ->capture_default_str();
+  app.add_option("--store-key", store_key,
+                 "Key that the store is sealed with on the disk: a file of 32 bytes or 64 "
+                 "hexadecimal digits")
+      ->type_name("FILE")
+      ->needs(folder);
   app.add_option("--host-tier", host_bytes,
                  "Host memory for blocks that the pool has no room for, 0: none; of use beside a "
                  "GPU, whose pool is smaller")
@@ -80,6 +86,10 @@ Result<OpenTiers> TierFlags::open(const Session& session, const ModelFlags& flag
   OpenTiers tiers;
   if (host_bytes > 0) tiers.host = std::make_unique<HostTier>(host_bytes);
   if (store.empty()) return tiers;
+  std::optional<SecretKey> key;
+  if (!store_key.empty()) {
+    FATHOM_ASSIGN_OR_RETURN(key, read_key(store_key));
+  }
   const LoadedModel& loaded = session.loaded;
   FATHOM_ASSIGN_OR_RETURN(ThreadPool pool, ThreadPool::make(flags.threads));
   root->weights = cached_fingerprint(*loaded.checkpoint, pool);
@@ -91,11 +101,12 @@ Result<OpenTiers> TierFlags::open(const Session& session, const ModelFlags& flag
                        .identity = {.weights = root->weights,
                                     .spec = loaded.model->kv_spec().id(),
                                     .block_bytes = session.runner->blocks().block_bytes()},
+                       .key = key,
                        .max_bytes = store_bytes,
                        .max_age_us = store_hours * 3600 * 1'000'000,
                        .segment_bytes = std::min(kSegmentBytesMax, segment),
                        .queue_bytes = std::min(kQueueBytesMax, segment)}));
-  if (!quiet) note(store_line(*tiers.disk, store));
+  if (!quiet) note(store_line(*tiers.disk, store) + (key ? ", sealed" : ""));
   return tiers;
 }
 

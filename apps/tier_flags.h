@@ -24,6 +24,7 @@ struct TierFlags {
   std::string store;  // folder; empty: none
   int64_t store_bytes = int64_t{64} << 30;
   int64_t store_hours = 72;
+  std::string store_key;  // file; empty: payloads are in clear
   int64_t host_bytes = 0;
   int64_t restore_s = 30;
 

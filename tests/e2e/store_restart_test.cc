@@ -66,7 +66,12 @@ class StoreRestart : public FolderTest {
                           ::kill(server, SIGTERM);
                         }});
   }
-  std::vector<std::string> with_store() const { return {"--store", store()}; }
+  std::vector<std::string> with_store() const {
+    if (!sealed_) return {"--store", store()};
+    const std::string key = folder() + "/key";
+    std::ofstream(key) << std::string(64, '7');
+    return {"--store", store(), "--store-key", key};
+  }
 
   static int port_of(const std::string& out) {
     for (int i = 0; i < 6000; ++i) {
@@ -170,6 +175,7 @@ class StoreRestart : public FolderTest {
     return turns;
   }
 
+  bool sealed_ = false;
   std::string mode_ = "exact";
   std::string restore_ = "exact";
 
@@ -206,9 +212,10 @@ TEST_F(StoreRestart, SessionsGoOnAfterAKillWithTheSameTokens) {
   RecordProperty("cached_tokens", std::to_string(n_cached));
 }
 
-// Each turn in a process of its own, which is killed once its blocks are safe.
+// Each turn in a process of its own, which is killed once its blocks are safe; the store is sealed.
 TEST_F(StoreRestart, InTheBoundedModeATurnCostsItsTokensAndAWindowAfterEachKill) {
   constexpr int64_t kWindow = 64;  // of the shipped model
+  sealed_ = true;
   mode_ = "deploy";
   restore_ = "bounded";
   std::vector<Turn> turns;
@@ -234,6 +241,12 @@ TEST_F(StoreRestart, InTheBoundedModeATurnCostsItsTokensAndAWindowAfterEachKill)
       ::kill(server, SIGKILL);
     });
   }
+  const Outcome refused =
+      run_program({.args = {"serve", "--listen", "127.0.0.1:0", "--quiet", "--store", store()}});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_EQ(refused.err, "fathom: " + store() +
+                             "/store.fathom: wanted the key of a sealed store (--store-key), "
+                             "found none\n");
 }
 
 TEST_F(StoreRestart, DamagedBlocksAreComputedAgain) {

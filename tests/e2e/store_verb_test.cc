@@ -194,6 +194,27 @@ TEST_F(StoreVerb, ScrubLooksAtAStoreInUseAtItsRate) {
   }
 }
 
+TEST_F(StoreVerb, ASealedStoreIsCountedCheckedAndErasedWithoutItsKey) {
+  key_ = key_of(0x55);
+  make_store();
+  EXPECT_EQ(result_of("stat").at("format").as_int64(), 2);
+  EXPECT_TRUE(result_of("stat").at("sealed").as_bool());
+  EXPECT_EQ(result_of("ls").at("blocks").as_array().size(), 40U);
+  EXPECT_EQ(result_of("check").at("blocks").as_int64(), 40);
+  spill(path("key"), std::string(32, 0x55));
+  EXPECT_EQ(result_of("check", {"--store-key", path("key")}).at("blocks").as_int64(), 40);
+  spill(path("key"), std::string(64, '6') + "\n");
+  expect_failure(store("scrub", {"--store-key", path("key")}),
+                 path("store.fathom") + ": wanted the key that the store is sealed with, found");
+  spill(path("key"), "secret");
+  const Outcome outcome = store("check", {"--store-key", path("key")});
+  expect_failure(outcome, path("key") + ": wanted a key of 32 bytes or 64 hexadecimal digits, fo");
+  EXPECT_EQ(outcome.err.find("secret"), std::string::npos);
+  fs::remove(path("key"));
+  EXPECT_EQ(result_of("erase", {"--tenant", "0000000000000001"}).at("erased").as_int64(), 20);
+  EXPECT_EQ(hits(*open(now()), 2, 20), 20);
+}
+
 TEST_F(StoreVerb, WrongUsageIsALine) {
   for (const Words& args : {Words{"store"},
                             {"store", "stat"},
@@ -203,6 +224,7 @@ TEST_F(StoreVerb, WrongUsageIsALine) {
                             {"store", "erase", folder(), "--tenant", "1"},
                             {"store", "stat", folder(), "--tenant", "0000000000000001"},
                             {"store", "check", folder(), "--rate", "1M"},
+                            {"store", "stat", folder(), "--store-key", "key"},
                             {"store", "ls", folder(), "--json", "--jsonl"}}) {
     const Outcome outcome = run_program({.args = args});
     EXPECT_EQ(outcome.status, 2) << args.back();

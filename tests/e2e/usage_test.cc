@@ -201,6 +201,7 @@ TEST(Usage, FlagsWithoutEffectAreRefused) {
       {{"serve", "--json"}, {"wanted --json with --new-key"}},
       {{"serve", "--store-size", "1G"}, {"wanted --store-size with --store"}},
       {{"serve", "--store-age", "9"}, {"wanted --store-age with --store"}},
+      {{"serve", "--store-key", "k"}, {"wanted --store-key with --store"}},
       {{"tokenize", "--decode", "--plain"}, {"wanted one of --", "found both"}},
       {{"prompt", "--tools"}, {"wanted --tools with --parse"}},
       {{"prompt", "--no-think"}, {"wanted --no-think with --parse"}},

@@ -34,9 +34,10 @@ constexpr double kPatienceSeconds = 5;
 enum class Kind { kKilled, kSmall, kNoIndex, kDamaged };
 constexpr int64_t kKinds = 4;
 
-StoreOptions options_of(const std::string& folder, Kind kind) {
+StoreOptions options_of(const std::string& folder, Kind kind, bool sealed) {
   StoreOptions options;
   options.folder = folder;
+  if (sealed) options.key.emplace().fill(5);
   options.identity.weights.fill(1);
   options.identity.spec.fill(2);
   options.identity.block_bytes = kBlockBytes;
@@ -107,6 +108,7 @@ class Trials {
   CrashCounts run(int64_t n) {
     for (int64_t i = 0; i < n; ++i) {
       const auto kind = static_cast<Kind>(i / kTrialsOfAFolder % kKinds);
+      sealed_ = i / kTrialsOfAFolder / kKinds % 2 == 1;
       if (i % kTrialsOfAFolder == 0) begin_anew();
       trial(kind);
       ++counts_.trials;
@@ -125,7 +127,7 @@ class Trials {
   void trial(Kind kind) {
     const uint64_t chain = ++last_chain_;
     chains_.push_back(chain);
-    const int64_t n_blocks = write_and_kill(options_of(folder_, kind), chain);
+    const int64_t n_blocks = write_and_kill(options_of(folder_, kind, sealed_), chain);
     counts_.killed_at_work += n_blocks > 0 ? 1 : 0;
     for (int64_t depth = 0; depth < n_blocks; ++depth) published_.insert(chain_key(chain, depth));
     if (kind == Kind::kNoIndex) fs::remove(folder_ + "/index.mdb");
@@ -201,7 +203,7 @@ class Trials {
   }
 
   void look(Kind kind) {
-    const auto store = DiskStore::open(options_of(folder_, kind));
+    const auto store = DiskStore::open(options_of(folder_, kind, sealed_));
     if (!store) {
       ++counts_.refused;
       fault(store.error().message);
@@ -231,6 +233,7 @@ class Trials {
 
   const std::string folder_;
   std::mt19937_64 random_;
+  bool sealed_ = false;  // the store
   uint64_t last_chain_ = 0;
   std::vector<uint64_t> chains_;  // of this folder
   std::set<BlockKey> published_;  // in it

@@ -6,6 +6,7 @@
 //
 // Four kinds, in turn: killed alone; with bounds so small that segments go all the time; killed and
 // the index removed; killed and one file damaged (a turned bit, a cut end, zeros over sectors).
+// Of stores in clear first, then of sealed ones, in turn.
 
 #include <cstdint>
 #include <string>

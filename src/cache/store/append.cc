@@ -54,17 +54,17 @@ Result<void> SegmentAppender::write() {
   return {};
 }
 
-Result<void> SegmentAppender::add(const IndexRow& row, std::span<const std::byte> payload) {
-  const int64_t bytes = record_bytes(static_cast<int64_t>(payload.size()));
+Result<void> SegmentAppender::add(const IndexRow& row, std::span<const std::byte> record) {
+  const auto bytes = static_cast<int64_t>(record.size());
   const bool fits = number_ != 0 && end_ + buffered_ + bytes <= target_.segment_bytes;
   const bool has_buffer = buffered_ + bytes <= static_cast<int64_t>(buffer_.bytes().size());
   if (buffered_ > 0 && (!fits || !has_buffer)) FATHOM_RETURN_IF_ERROR(write());
   if (!fits) FATHOM_RETURN_IF_ERROR(begin_segment());
   IndexRow placed = row;
   placed.head.place = {number_, static_cast<uint32_t>((end_ + buffered_) / kPageBytes)};
-  const auto record = buffer_.at(buffered_, bytes);
-  std::ranges::copy(payload, record.begin() + kRecordHeadBytes);
-  seal_record(placed.head, target_.identity, record);
+  const auto copy = buffer_.at(buffered_, bytes);
+  std::ranges::copy(record, copy.begin());
+  place_record(placed.head.place, copy);
   buffered_ += bytes;
   rows_.push_back(placed);
   return {};

@@ -29,8 +29,9 @@ class SegmentAppender {
   SegmentAppender(const SegmentAppender&) = delete;
   SegmentAppender& operator=(const SegmentAppender&) = delete;
 
-  // The head's place is the appender's to choose, all else of it stays: its time, too.
-  Result<void> add(const IndexRow& row, std::span<const std::byte> payload);
+  // A complete record, whose head is the row's. Its place is the appender's to choose, all else of
+  // it stays: its time and its sealing, too.
+  Result<void> add(const IndexRow& row, std::span<const std::byte> record);
   // Makes what was added durable. The rows of all that was since the last time, for the index.
   Result<std::vector<IndexRow>> flush();
 

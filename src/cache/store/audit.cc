@@ -4,6 +4,7 @@
 #include <set>
 
 #include "cache/store/disk.h"
+#include "cache/store/seal.h"
 #include "cache/store/segment_scan.h"
 
 namespace fathom {
@@ -11,23 +12,15 @@ namespace {
 
 constexpr size_t kShownKeyDigits = 16;
 
-// What a row and a record both say.
-bool agree(const RecordHead& a, const RecordHead& b) {
-  return a.block.key == b.block.key && a.block.parent == b.block.parent &&
-         a.block.first_position == b.block.first_position &&
-         a.block.tenant_tag == b.block.tenant_tag && a.block.grade == b.block.grade &&
-         a.block.cost == b.block.cost && a.payload_bytes == b.payload_bytes &&
-         a.created_us == b.created_us;
-}
-
 std::string key_text(const RecordHead& head) {
   return to_hex(head.block.key.digest).substr(0, kShownKeyDigits);
 }
 
 class Audit {
  public:
-  Audit(StoreSurvey survey, const AuditOptions& options)
-      : survey_(std::move(survey)), options_(options) {}
+  // `sealer`: null where payloads are not to be unsealed.
+  Audit(StoreSurvey survey, const AuditOptions& options, std::unique_ptr<const Sealer> sealer)
+      : survey_(std::move(survey)), options_(options), sealer_(std::move(sealer)) {}
 
   Result<AuditReport> run();
 
@@ -49,6 +42,7 @@ class Audit {
 
   StoreSurvey survey_;
   const AuditOptions& options_;
+  const std::unique_ptr<const Sealer> sealer_;
   int64_t done_ = 0;
   int64_t all_ = 0;
   std::vector<Problem> problems_;
@@ -67,7 +61,7 @@ void Audit::row(const IndexRow& row, const SegmentScan& scan) {
   const auto found = std::ranges::lower_bound(scan.records, wanted.place, {}, &RecordHead::place);
   if (found != scan.records.end() && found->place == wanted.place) {
     ++report_.n_blocks;
-    if (!agree(*found, wanted)) {
+    if (!same_block(*found, wanted)) {
       say(wanted.place.segment, at, "record: wanted what the index says, found another block",
           &wanted);
     }
@@ -122,11 +116,22 @@ Result<void> Audit::segment(uint32_t number) {
     done_ += bytes;
     return !options_.progress || options_.progress(std::min(done_, all_), all_);
   };
+  std::vector<std::byte> copy;
+  std::vector<RecordPlace> unsealable;
+  visit.record = [&](const RecordHead& head, std::span<const std::byte> record) {
+    if (!sealer_) return true;
+    copy.assign(record.begin(), record.end());
+    if (!unseal_record(*sealer_, copy)) unsealable.push_back(head.place);
+    return true;
+  };
   const auto scan = scan_segment(path, number, survey_.identity, visit);
   if (scan) {
     ++report_.n_segments;
     report_.bytes += scan->bytes;
     judge(number, *scan);
+    for (const RecordPlace& place : unsealable) {
+      say(number, place.page * kPageBytes, "record: not sealed with the store's key");
+    }
     return {};
   }
   if (scan.error().code == ErrorCode::kCancelled) return scan.error();
@@ -174,7 +179,11 @@ Result<AuditReport> Audit::run() {
 
 Result<AuditReport> audit_store(const std::string& folder, const AuditOptions& options) {
   FATHOM_ASSIGN_OR_RETURN(StoreSurvey survey, survey_store(folder));
-  return Audit(std::move(survey), options).run();
+  std::unique_ptr<const Sealer> sealer;
+  if (options.key) {
+    FATHOM_ASSIGN_OR_RETURN(sealer, open_seal(folder, survey.identity, options.key));
+  }
+  return Audit(std::move(survey), options, std::move(sealer)).run();
 }
 
 }  // namespace fathom

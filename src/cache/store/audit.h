@@ -4,6 +4,7 @@
 // against them. Only reads. Thread rule: functions, any thread.
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,8 @@
 namespace fathom {
 
 struct AuditOptions {
+  // Of a sealed store: every payload is unsealed, too. Without it checksums are verified.
+  std::optional<SecretKey> key;
   // Bytes of segments that were read, of so many. False: stop.
   std::function<bool(int64_t done, int64_t all)> progress;
 };
@@ -28,7 +31,8 @@ struct AuditReport {
 };
 
 // Also of a store that another process has open: of what that changes meanwhile nothing is said.
-// kCancelled where progress stopped it; else fails as survey_store does.
+// kCancelled where progress stopped it; kInvalid where the key is not the store's; else fails as
+// survey_store does.
 Result<AuditReport> audit_store(const std::string& folder, const AuditOptions& options);
 
 }  // namespace fathom

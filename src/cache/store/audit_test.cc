@@ -226,7 +226,8 @@ TEST_F(AuditTest, OtherFoldersAreRefusedByName) {
     return error();
   };
   const std::string where = path("store.fathom") + ": ";
-  EXPECT_EQ(with("format 1", "format 2"), where + "card: wanted 'format 1', found 'format 2'");
+  EXPECT_EQ(with("format 1", "format 9"), where + "card: wanted 'format 1', found 'format 9'");
+  EXPECT_EQ(with("format 1", "format 2"), where + "wanted 'salt ' and 64 digits, found ''");
   EXPECT_EQ(with("little", "middle"),
             where + "card: wanted 'byte order little', found 'byte order middle'");
   EXPECT_TRUE(with("spec 02", "spec 0x").starts_with(where + "wanted 'spec ' and 64 digits"));

@@ -58,10 +58,12 @@ Result<void> check_folder(const StoreOptions& options) {
 }  // namespace
 
 struct DiskStore::Parts {
-  Parts(FolderLock lock, std::unique_ptr<Disk> own_disk, const StoreOptions& options)
+  Parts(FolderLock lock, std::unique_ptr<Disk> own_disk, const StoreOptions& options,
+        std::unique_ptr<const Sealer> sealer)
       : lock(std::move(lock)),
         own_disk(std::move(own_disk)),
-        state(options, options.disk != nullptr ? *options.disk : *this->own_disk) {}
+        state(options, options.disk != nullptr ? *options.disk : *this->own_disk,
+              std::move(sealer)) {}
 
   FolderLock lock;
   std::unique_ptr<Disk> own_disk;
@@ -73,14 +75,18 @@ struct DiskStore::Parts {
   std::jthread reading;
 };
 
-Result<std::unique_ptr<DiskStore>> DiskStore::open(const StoreOptions& options) {
+Result<std::unique_ptr<DiskStore>> DiskStore::open(const StoreOptions& given) {
+  StoreOptions options = given;
+  options.key.reset();
   FATHOM_RETURN_IF_ERROR(check_options(options));
   FATHOM_RETURN_IF_ERROR(check_folder(options));
   FATHOM_ASSIGN_OR_RETURN(FolderLock lock, FolderLock::take(options.folder));
-  FATHOM_RETURN_IF_ERROR(claim_folder(options));
+  FATHOM_ASSIGN_OR_RETURN(Claim claim, claim_folder(given));
+  options.identity = claim.identity;
   std::unique_ptr<Disk> disk;
   if (options.disk == nullptr) disk = system_disk(options.folder, options.road);
-  auto parts = std::make_unique<Parts>(std::move(lock), std::move(disk), options);
+  auto parts =
+      std::make_unique<Parts>(std::move(lock), std::move(disk), options, std::move(claim.sealer));
   FATHOM_ASSIGN_OR_RETURN(Recovered recovered, recover(parts->state));
   parts->report = recovered.report;
   parts->report.road = parts->state.disk.road();

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "cache/store/disk.h"
@@ -18,8 +19,10 @@ namespace fathom {
 
 struct StoreOptions {
   std::string folder;
-  bool create = true;  // the folder may be missing; the one above it may not
-  StoreIdentity identity;
+  bool create = true;      // the folder may be missing; the one above it may not
+  StoreIdentity identity;  // its seal is the folder's card's to say
+  // Payloads are sealed with it on the disk; a store that is there must be, and with this one.
+  std::optional<SecretKey> key;
   int64_t max_bytes = int64_t{64} << 30;  // of all files; at least four segments
   int64_t max_age_us = int64_t{72} * 3600 * 1'000'000;
   int64_t segment_bytes = int64_t{256} << 20;  // the most that one file has
@@ -46,8 +49,8 @@ struct StoreReport {
 class DiskStore : public Tier {
  public:
   // Fails with one line that names the folder or file: kNotFound, kInvalid (another identity,
-  // format or byte order; files of somebody else; options), kExhausted (another process has it),
-  // kIo. Nothing is removed or written over then.
+  // format, byte order or key; files of somebody else; options), kExhausted (another process has
+  // it), kIo. Nothing is removed or written over then.
   static Result<std::unique_ptr<DiskStore>> open(const StoreOptions& options);
   ~DiskStore() override;
 

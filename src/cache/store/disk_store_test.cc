@@ -249,7 +249,7 @@ TEST_F(DiskStoreTest, RefusesWhatIsNotItsOwnByNameAndTouchesNothing) {
   EXPECT_NE(refused.error().message.find("wanted 'weights 0909"), std::string::npos);
 
   for (const auto& [from, to] : std::map<std::string, std::string>{
-           {"format 1", "format 2"}, {"byte order little", "byte order big"}}) {
+           {"format 1", "format 9"}, {"byte order little", "byte order big"}}) {
     std::string changed = card;
     changed.replace(changed.find(from), from.size(), to);
     spill(path("store.fathom"), changed);

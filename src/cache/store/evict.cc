@@ -124,7 +124,7 @@ void SegmentWriter::copy(std::span<const IndexRow> rows) {
         continue;
       }
       places.push_back(head->place);
-      items.push_back({*head, row.n_uses, record});
+      items.push_back({*head, row.n_uses, record, true});
     }
     if (!move(items, places)) return;
   }

@@ -57,9 +57,19 @@ class StoreFaultsTest : public StoreTest {
   std::unique_ptr<FaultyDisk> faulty_;
 };
 
+class StoreDamageTest : public StoreFaultsTest, public testing::WithParamInterface<bool> {
+ protected:
+  StoreDamageTest() {
+    if (GetParam()) key_ = key_of(5);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(, StoreDamageTest, testing::Bool(), [](const auto& test) {
+  return std::string(test.param ? "Sealed" : "InClear");
+});
+
 // What of a write reached the disk before the power went: a first part, and behind it what was
 // there before, nothing, or something else; or all but a sector in the middle.
-TEST_F(StoreFaultsTest, ARecordTornAtAnySectorIsAMiss) {
+TEST_P(StoreDamageTest, ARecordTornAtAnySectorIsAMiss) {
   fill();
   const std::string& sound = sound_.at("seg-00000001");
   const size_t begin = sound.size() - kPageBytes;  // of the last record
@@ -82,7 +92,7 @@ TEST_F(StoreFaultsTest, ARecordTornAtAnySectorIsAMiss) {
   }
 }
 
-TEST_F(StoreFaultsTest, ATurnedBitCostsAtMostItsRecord) {
+TEST_P(StoreDamageTest, ATurnedBitCostsAtMostItsRecord) {
   fill();
   std::mt19937_64 random(11);
   int64_t n_lost = 0;

@@ -187,10 +187,11 @@ void SegmentReader::finish(const IoCompletion& completion) {
 }
 
 // Nothing of an unsound record leaves.
-bool SegmentReader::deliver(const Read& read, std::span<const std::byte> record) const {
+bool SegmentReader::deliver(const Read& read, std::span<std::byte> record) const {
   const auto head = open_record(record, state_.options.identity);
-  const bool sound = head && head->block.key == read.get.key && head->place == read.place &&
-                     static_cast<size_t>(head->payload_bytes) == read.get.into.size();
+  bool sound = head && head->block.key == read.get.key && head->place == read.place &&
+               static_cast<size_t>(head->payload_bytes) == read.get.into.size();
+  if (sound && state_.sealer) sound = unseal_record(*state_.sealer, record);
   if (sound) std::ranges::copy(payload_of(*head, record), read.get.into.begin());
   return sound;
 }

@@ -49,7 +49,7 @@ class SegmentReader {
   void finish(const IoCompletion& completion);
   Result<void> open(uint32_t segment);
   void release(uint32_t segment);
-  bool deliver(const Read& read, std::span<const std::byte> record) const;
+  bool deliver(const Read& read, std::span<std::byte> record) const;
   void end(const std::vector<Read>& reads, const std::vector<bool>& delivered);
   TierStatus lose(const Read& read);
 

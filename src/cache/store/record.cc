@@ -38,10 +38,11 @@ struct Header {
   uint32_t segment = 0;
   uint32_t page = 0;
   uint32_t grade = 0;
-  uint32_t unused = 0;
-  uint64_t payload_low = 0;  // XXH3-128
+  uint32_t seal_id = 0;
+  uint64_t payload_low = 0;  // XXH3-128 of the payload as it stands
   uint64_t payload_high = 0;
-  std::array<uint64_t, 4> reserved = {};
+  std::array<uint8_t, 16> nonce = {};  // random; zeros where the payload is in clear, as the tag
+  SealTag tag = {};
   uint64_t checksum = 0;  // XXH3-64 of all before it
 };
 static_assert(sizeof(Header) == kRecordHeadBytes && std::is_trivially_copyable_v<Header>);
@@ -51,7 +52,7 @@ struct SegmentHeader {
   uint32_t format = kStoreFormat;
   uint32_t byte_order = kByteOrder;
   uint32_t number = 0;
-  uint32_t unused = 0;
+  uint32_t seal_id = 0;
   int64_t block_bytes = 0;
   Sha256Digest spec = {};
   Sha256Digest weights = {};
@@ -71,13 +72,55 @@ T read_header(std::span<const std::byte> bytes) {
   return header;
 }
 
+// Tells segments and records of one sealed store from those of another; 0: in clear.
+uint32_t seal_id(const StoreIdentity& identity) {
+  uint32_t id = 0;
+  if (identity.seal) std::memcpy(&id, identity.seal->salt.data(), sizeof(id));
+  return id;
+}
+
+// What is sealed beside the payload: the header without its place, which may change, and without
+// what is known behind the sealing only.
+Header sealed_beside(Header header) {
+  header.segment = 0;
+  header.page = 0;
+  header.payload_low = 0;
+  header.payload_high = 0;
+  header.tag = {};
+  header.checksum = 0;
+  return header;
+}
+
+// Random bits, and behind them the time: a generator that begins again where it was, as that of a
+// machine restored from a snapshot, repeats no nonce either.
+SealNonce nonce_of(const Header& header) {
+  SealNonce nonce = {};
+  static_assert(sizeof(header.nonce) + sizeof(header.created_us) == sizeof(nonce));
+  std::memcpy(nonce.data(), header.nonce.data(), sizeof(header.nonce));
+  std::memcpy(nonce.data() + sizeof(header.nonce), &header.created_us, sizeof(header.created_us));
+  return nonce;
+}
+
+std::span<std::byte> payload_in(const Header& header, std::span<std::byte> record) {
+  return record.subspan(kRecordHeadBytes, header.payload_bytes);
+}
+
+void seal_payload(const Sealer& sealer, Header& header, std::span<std::byte> record) {
+  const auto random = secret_bytes();
+  std::copy_n(random.begin(), header.nonce.size(), header.nonce.begin());
+  const Header beside = sealed_beside(header);
+  header.tag = sealer.seal(nonce_of(header), std::as_bytes(std::span(&beside, 1)),
+                           payload_in(header, record));
+}
+
 Error differs(const std::string& what, const std::string& wanted, const std::string& found) {
   return invalid(what + ": wanted " + wanted + ", found " + found);
 }
 
 std::string hex(const Sha256Digest& digest) { return to_hex(digest); }
 
-constexpr size_t kCardLines = 6;  // the first three are the same for all stores of a format
+constexpr size_t kSameLines = 3;  // of a card, for all stores of a format
+constexpr size_t kCardLines = 9;  // at most
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -105,13 +148,15 @@ Result<void> check_kind(const T& header, const StoreIdentity& identity) {
   if (header.byte_order != kByteOrder) {
     return invalid("byte order: wanted this machine's, found another");
   }
-  if (header.format != kStoreFormat) {
-    return differs("format", std::to_string(kStoreFormat), std::to_string(header.format));
+  if (header.format != store_format(identity)) {
+    return differs("format", std::to_string(store_format(identity)), std::to_string(header.format));
   }
   if (header.spec != identity.spec) return differs("spec", hex(identity.spec), hex(header.spec));
   if (header.weights != identity.weights) {
     return differs("weights", hex(identity.weights), hex(header.weights));
   }
+  if (header.seal_id != seal_id(identity))
+    return invalid("seal: wanted this store's, found another");
   return {};
 }
 
@@ -135,13 +180,17 @@ int64_t record_bytes(int64_t payload_bytes) {
   return (kRecordHeadBytes + payload_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
 
-void seal_record(const RecordHead& head, const StoreIdentity& identity,
-                 std::span<std::byte> record) {
+uint32_t store_format(const StoreIdentity& identity) {
+  return identity.seal ? kSealedStoreFormat : kStoreFormat;
+}
+
+void seal_record(const RecordHead& head, const StoreIdentity& identity, std::span<std::byte> record,
+                 const Sealer* sealer) {
   FATHOM_CHECK(static_cast<int64_t>(record.size()) == record_bytes(head.payload_bytes));
+  FATHOM_CHECK(identity.seal.has_value() == (sealer != nullptr));
   const auto payload_end = static_cast<size_t>(kRecordHeadBytes + head.payload_bytes);
-  const auto digest =
-      ::XXH3_128bits(record.data() + kRecordHeadBytes, static_cast<size_t>(head.payload_bytes));
   Header header;
+  header.format = store_format(identity);
   header.payload_bytes = static_cast<uint32_t>(head.payload_bytes);
   header.key = head.block.key.digest;
   header.parent = head.block.parent.digest;
@@ -154,11 +203,25 @@ void seal_record(const RecordHead& head, const StoreIdentity& identity,
   header.segment = head.place.segment;
   header.page = head.place.page;
   header.grade = static_cast<uint32_t>(head.block.grade);
+  header.seal_id = seal_id(identity);
+  if (sealer != nullptr) seal_payload(*sealer, header, record);
+  const auto digest = ::XXH3_128bits(record.data() + kRecordHeadBytes, header.payload_bytes);
   header.payload_low = digest.low64;
   header.payload_high = digest.high64;
   header.checksum = checksum_of(header);
   std::memcpy(record.data(), &header, sizeof(header));
   std::memset(record.data() + payload_end, 0, record.size() - payload_end);
+}
+
+void place_record(const RecordPlace& place, std::span<std::byte> record) {
+  auto header = read_header<Header>(record);
+  FATHOM_CHECK(static_cast<int64_t>(record.size()) == record_bytes(header.payload_bytes));
+  header.segment = place.segment;
+  header.page = place.page;
+  header.checksum = checksum_of(header);
+  std::memcpy(record.data(), &header, sizeof(header));
+  const auto padding = record.subspan(kRecordHeadBytes + size_t{header.payload_bytes});
+  std::ranges::fill(padding, std::byte{0});
 }
 
 Result<RecordHead> open_record(std::span<const std::byte> bytes, const StoreIdentity& identity) {
@@ -183,6 +246,21 @@ Result<RecordHead> open_record(std::span<const std::byte> bytes, const StoreIden
   return head_of(header);
 }
 
+bool unseal_record(const Sealer& sealer, std::span<std::byte> record) {
+  const auto header = read_header<Header>(record);
+  const Header beside = sealed_beside(header);
+  return sealer.open(nonce_of(header), std::as_bytes(std::span(&beside, 1)),
+                     payload_in(header, record), header.tag);
+}
+
+bool same_block(const RecordHead& a, const RecordHead& b) {
+  return a.block.key == b.block.key && a.block.parent == b.block.parent &&
+         a.block.first_position == b.block.first_position &&
+         a.block.tenant_tag == b.block.tenant_tag && a.block.grade == b.block.grade &&
+         a.block.cost == b.block.cost && a.payload_bytes == b.payload_bytes &&
+         a.created_us == b.created_us;
+}
+
 std::span<const std::byte> payload_of(const RecordHead& head, std::span<const std::byte> record) {
   return record.subspan(kRecordHeadBytes, static_cast<size_t>(head.payload_bytes));
 }
@@ -190,7 +268,9 @@ std::span<const std::byte> payload_of(const RecordHead& head, std::span<const st
 void seal_segment(uint32_t number, const StoreIdentity& identity, std::span<std::byte> page) {
   FATHOM_CHECK(static_cast<int64_t>(page.size()) == kPageBytes);
   SegmentHeader header;
+  header.format = store_format(identity);
   header.number = number;
+  header.seal_id = seal_id(identity);
   header.block_bytes = identity.block_bytes;
   header.spec = identity.spec;
   header.weights = identity.weights;
@@ -239,9 +319,13 @@ int64_t segment_number(const std::string& name) {
 
 std::string store_card(const StoreIdentity& identity) {
   const bool little = std::endian::native == std::endian::little;
-  return "fathom prefix store\nformat " + std::to_string(kStoreFormat) + "\nbyte order " +
-         (little ? "little" : "big") + "\nweights " + hex(identity.weights) + "\nspec " +
-         hex(identity.spec) + "\nblock bytes " + std::to_string(identity.block_bytes) + "\n";
+  std::string card = "fathom prefix store\nformat " + std::to_string(store_format(identity)) +
+                     "\nbyte order " + (little ? "little" : "big") + "\nweights " +
+                     hex(identity.weights) + "\nspec " + hex(identity.spec) + "\nblock bytes " +
+                     std::to_string(identity.block_bytes) + "\n";
+  if (!identity.seal) return card;
+  return card + "cipher XAES-256-GCM\nsalt " + hex(identity.seal->salt) + "\nkey check " +
+         hex(identity.seal->key_check) + "\n";
 }
 
 Result<void> check_card(const std::string& card, const StoreIdentity& identity) {
@@ -258,13 +342,14 @@ Result<void> check_card(const std::string& card, const StoreIdentity& identity) 
 }
 
 Result<StoreIdentity> parse_card(const std::string& card) {
-  const std::vector<std::string> wanted = lines_of(store_card({}));
   std::vector<std::string> found = lines_of(card);
   found.resize(kCardLines + 1);
-  for (size_t i = 0; i < kCardLines / 2; ++i) {
+  StoreIdentity identity;
+  if (found[1] == "format " + std::to_string(kSealedStoreFormat)) identity.seal.emplace();
+  const std::vector<std::string> wanted = lines_of(store_card(identity));
+  for (size_t i = 0; i < kSameLines; ++i) {
     if (found[i] != wanted[i]) return differs("card", "'" + wanted[i] + "'", "'" + found[i] + "'");
   }
-  StoreIdentity identity;
   FATHOM_ASSIGN_OR_RETURN(identity.weights, digest_behind("weights ", found[3]));
   FATHOM_ASSIGN_OR_RETURN(identity.spec, digest_behind("spec ", found[4]));
   const std::string& bytes = found[5];
@@ -272,6 +357,10 @@ Result<StoreIdentity> parse_card(const std::string& card) {
   std::from_chars(bytes.data() + number, bytes.data() + bytes.size(), identity.block_bytes);
   const bool bounded = 1 <= identity.block_bytes && identity.block_bytes <= kBlockBytesMax;
   if (!bounded) return differs("card", "'block bytes ' from 1 to 2^28", "'" + bytes + "'");
+  if (identity.seal) {
+    FATHOM_ASSIGN_OR_RETURN(identity.seal->salt, digest_behind("salt ", found[7]));
+    FATHOM_ASSIGN_OR_RETURN(identity.seal->key_check, digest_behind("key check ", found[8]));
+  }
   FATHOM_RETURN_IF_ERROR(check_card(card, identity));
   return identity;
 }

@@ -3,29 +3,42 @@
 // The format of a segment: a page that says whose it is, then records, each at a multiple of
 // kPageBytes: 256 bytes of header, payload, zeros. Fixed for ever under its version; whatever
 // changes a byte of it takes the next one. Numbers are of the machine's byte order, which the
-// format names. docs/design/store.md has the reasons.
+// format names. A sealed store has a format of its own: the payload of its records is sealed with a
+// key (base/seal.h) together with all of the header but the place, so that a record is moved
+// without the key. docs/design/store.md has the reasons.
 
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "base/hash.h"
 #include "base/result.h"
+#include "base/seal.h"
 #include "cache/tier.h"
 
 namespace fathom {
 
-inline constexpr uint32_t kStoreFormat = 1;
+inline constexpr uint32_t kStoreFormat = 1;        // payloads in clear
+inline constexpr uint32_t kSealedStoreFormat = 2;  // sealed payloads
 inline constexpr int64_t kRecordHeadBytes = 256;
 inline constexpr int64_t kBlockBytesMax = int64_t{1} << 28;
 
+// How a store is sealed; all of it stands in its card (cache/store/seal.h).
+struct StoreSeal {
+  Sha256Digest salt = {};       // the key of its payloads is derived with it
+  Sha256Digest key_check = {};  // tells whether a key is the store's, and nothing about it
+  bool operator==(const StoreSeal&) const = default;
+};
+
 // Whose state a store keeps. Bytes of two identities never meet in one folder.
 struct StoreIdentity {
-  Sha256Digest weights = {};  // fingerprint of the checkpoint
-  Sha256Digest spec = {};     // of the KvSpec
-  int64_t block_bytes = 0;    // the most that a payload has
+  Sha256Digest weights = {};      // fingerprint of the checkpoint
+  Sha256Digest spec = {};         // of the KvSpec
+  int64_t block_bytes = 0;        // the most that a payload has
+  std::optional<StoreSeal> seal;  // none: payloads are in clear
   bool operator==(const StoreIdentity&) const = default;
 };
 
@@ -46,15 +59,28 @@ struct RecordHead {
 // Pages of a record, in bytes.
 int64_t record_bytes(int64_t payload_bytes);
 
-// Completes a record whose payload lies behind the room of the header: fills the header and clears
-// what follows the payload. `record` has record_bytes(head.payload_bytes).
-void seal_record(const RecordHead& head, const StoreIdentity& identity,
-                 std::span<std::byte> record);
+uint32_t store_format(const StoreIdentity& identity);
 
-// What a record says, once all of it was verified: header, identity, payload. `bytes` begins with
-// the record and may go on. kInvalid, with the check that failed; kExhausted where the header is
-// sound and `bytes` ends before the record does.
+// Completes a record whose payload lies behind the room of the header: seals the payload where the
+// identity's is (with `sealer`, which is null where it is not), fills the header and clears what
+// follows the payload. `record` has record_bytes(head.payload_bytes).
+void seal_record(const RecordHead& head, const StoreIdentity& identity, std::span<std::byte> record,
+                 const Sealer* sealer = nullptr);
+
+// Gives a complete record another place, and changes nothing else of what it says.
+void place_record(const RecordPlace& place, std::span<std::byte> record);
+
+// What a record says, once its checksums were verified, that of a sealed payload as it stands:
+// header, identity, payload. `bytes` begins with the record and may go on. kInvalid, with the check
+// that failed; kExhausted where the header is sound and `bytes` ends before the record does.
 Result<RecordHead> open_record(std::span<const std::byte> bytes, const StoreIdentity& identity);
+
+// Unseals, in place, the payload of a sealed record whose checksums were verified. False: payload
+// or header are not what was sealed with this key.
+[[nodiscard]] bool unseal_record(const Sealer& sealer, std::span<std::byte> record);
+
+// Whether two heads say the same of a block, wherever its records lie.
+bool same_block(const RecordHead& a, const RecordHead& b);
 
 // The payload of a record that was verified.
 std::span<const std::byte> payload_of(const RecordHead& head, std::span<const std::byte> record);

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/temporary.h"
+#include "cache/store/seal.h"
 
 namespace fathom {
 namespace {
@@ -259,17 +260,25 @@ Result<Recovered> Recovery::run() {
 
 }  // namespace
 
-Result<void> claim_folder(const StoreOptions& options) {
+Result<Claim> claim_folder(const StoreOptions& options) {
   const std::string path = card_path(options);
+  StoreIdentity identity = options.identity;
+  identity.seal.reset();
   if (!fs::exists(path)) {
     FATHOM_RETURN_IF_ERROR(expect_empty(options));
-    return write_file_atomic(path, store_card(options.identity));
+    if (options.key) identity.seal = make_seal(*options.key);
+    FATHOM_RETURN_IF_ERROR(write_file_atomic(path, store_card(identity)));
+  } else {
+    FATHOM_ASSIGN_OR_RETURN(const std::string card, read_file(path, kMaxCardBytes));
+    const auto found = parse_card(card);
+    if (!found) return invalid(path + ": " + found.error().message);
+    identity.seal = found->seal;
+    if (auto same = check_card(card, identity); !same) {
+      return invalid(path + ": " + same.error().message);
+    }
   }
-  FATHOM_ASSIGN_OR_RETURN(const std::string card, read_file(path, kMaxCardBytes));
-  if (auto same = check_card(card, options.identity); !same) {
-    return invalid(path + ": " + same.error().message);
-  }
-  return {};
+  FATHOM_ASSIGN_OR_RETURN(auto sealer, open_seal(options.folder, identity, options.key));
+  return Claim{identity, std::move(sealer)};
 }
 
 Result<Recovered> recover(StoreState& state) { return Recovery(state).run(); }

@@ -7,9 +7,13 @@
 
 namespace fathom {
 
+struct Claim {
+  StoreIdentity identity;  // with the seal of the folder's store
+  std::unique_ptr<const Sealer> sealer;
+};
 // kInvalid, kNotFound or kIo where the folder cannot be the store's. Makes it one where it is
 // empty.
-Result<void> claim_folder(const StoreOptions& options);
+Result<Claim> claim_folder(const StoreOptions& options);
 
 struct Recovered {
   StoreIndex index;

@@ -72,7 +72,7 @@ Result<void> Rewrite::segment(uint32_t number, StoreIndex& index, SegmentAppende
     const auto record = read_record(path, row.head, survey_.identity);
     if (!record && record.error().code != ErrorCode::kInvalid) return record.error();
     ++(record ? report_.n_moved : report_.n_bad);
-    if (record) FATHOM_RETURN_IF_ERROR(out.add(row, payload_of(row.head, *record)));
+    if (record) FATHOM_RETURN_IF_ERROR(out.add(row, *record));
   }
   FATHOM_ASSIGN_OR_RETURN(const std::vector<IndexRow> moved, out.flush());
   if (!moved.empty()) FATHOM_RETURN_IF_ERROR(index.commit({.add = moved}));

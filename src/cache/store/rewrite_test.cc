@@ -24,11 +24,6 @@ class RewriteTest : public StoreTest {
       }
     }
   }
-  std::string all_bytes() const {
-    std::string bytes;
-    for (const auto& entry : fs::directory_iterator(folder_)) bytes += slurp(entry.path().string());
-    return bytes;
-  }
   // How many of the chain's payloads, keys and tags are somewhere in the folder, by piece.
   static int64_t traces(const std::string& bytes, uint64_t chain, int64_t n) {
     int64_t found = 0;

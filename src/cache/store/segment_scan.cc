@@ -151,7 +151,7 @@ Result<std::vector<std::byte>> read_record(const std::string& path, const Record
   const auto found = open_record(std::span(record).first(static_cast<size_t>(n)), identity);
   const std::string where = path + ": byte " + std::to_string(at) + ": ";
   if (!found) return invalid(where + found.error().message);
-  if (found->place != head.place || found->block.key != head.block.key) {
+  if (found->place != head.place || !same_block(*found, head)) {
     return invalid(where + "record: another one's");
   }
   return record;

@@ -41,7 +41,7 @@ struct SegmentVisit {
 Result<SegmentScan> scan_segment(const std::string& path, uint32_t number,
                                  const StoreIdentity& identity, const SegmentVisit& visit = {});
 
-// One record of the file; fails as open_record does, and where it is another place's.
+// The record of the file that `head` tells of; fails as open_record does, and where it is another.
 Result<std::vector<std::byte>> read_record(const std::string& path, const RecordHead& head,
                                            const StoreIdentity& identity);
 

@@ -1,14 +1,16 @@
 #include "cache/store/state.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.h"
 
 namespace fathom {
 
-StoreState::StoreState(const StoreOptions& given, Disk& disk)
+StoreState::StoreState(const StoreOptions& given, Disk& disk, std::unique_ptr<const Sealer> sealer)
     : options(given),
       disk(disk),
+      sealer(std::move(sealer)),
       slot_bytes(record_bytes(given.identity.block_bytes)),
       n_slots(std::max<int64_t>(1, given.queue_bytes / slot_bytes)),
       ring(n_slots * slot_bytes),

@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <vector>
@@ -14,10 +15,12 @@
 namespace fathom {
 
 struct StoreState {
-  StoreState(const StoreOptions& options, Disk& disk);
+  // `sealer`: null where the store is in clear.
+  StoreState(const StoreOptions& options, Disk& disk, std::unique_ptr<const Sealer> sealer);
 
-  const StoreOptions options;
+  const StoreOptions options;  // without the key, which is the sealer's
   Disk& disk;
+  const std::unique_ptr<const Sealer> sealer;
   const int64_t slot_bytes;  // of the largest record
   const int64_t n_slots;
   // Slots hold records whose payload is in place. Those of [n_taken, n_put) wait for the writer,

@@ -6,10 +6,12 @@
 
 #include <atomic>
 #include <deque>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -104,6 +106,7 @@ class StoreTest : public FolderTest {
     options.identity.weights.fill(1);
     options.identity.spec.fill(2);
     options.identity.block_bytes = kBlockBytes;
+    options.key = key_;
     options.segment_bytes = 16 * kPageBytes;
     options.max_bytes = int64_t{64} << 20;
     options.queue_bytes = 64 * kPageBytes;
@@ -166,6 +169,20 @@ class StoreTest : public FolderTest {
     std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
   }
 
+  static SecretKey key_of(uint8_t byte) {
+    SecretKey key = {};
+    key.fill(byte);
+    return key;
+  }
+  std::string all_bytes() const {
+    std::string bytes;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+      bytes += slurp(entry.path().string());
+    }
+    return bytes;
+  }
+
+  std::optional<SecretKey> key_;  // of the store
   std::atomic<int64_t> clock_us_ = int64_t{1'700'000'000} * 1'000'000;
 };
 

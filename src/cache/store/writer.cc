@@ -210,7 +210,11 @@ Result<void> SegmentWriter::append_here(std::span<Item> items) {
   int64_t at = end_;
   for (Item& item : items) {
     item.head.place = {active_, static_cast<uint32_t>(at / kPageBytes)};
-    seal_record(item.head, state_.options.identity, item.record);
+    if (item.complete) {
+      place_record(item.head.place, item.record);
+    } else {
+      seal_record(item.head, state_.options.identity, item.record, state_.sealer.get());
+    }
     IoRequest* last = requests.empty() ? nullptr : &requests.back();
     const bool together = last != nullptr &&
                           last->bytes.data() + last->bytes.size() == item.record.data() &&

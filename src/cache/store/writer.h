@@ -26,6 +26,7 @@ class SegmentWriter {
     RecordHead head;
     uint32_t n_uses = 0;
     std::span<std::byte> record;  // payload in place
+    bool complete = false;        // read from elsewhere: all of it stays but the place
   };
   struct Group {
     std::vector<StoreState::Slot> slots;

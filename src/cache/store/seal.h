@@ -1,0 +1,25 @@
+#pragma once
+
+// The seal of a store: which key its payloads are sealed with, and whether a key is that one. Salt
+// and key check stand in the card; a key in memory alone. Thread rule: functions, any thread.
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/seal.h"
+#include "cache/store/record.h"
+
+namespace fathom {
+
+// Of a new store; draws its salt.
+StoreSeal make_seal(const SecretKey& key);
+
+// What payloads of the store in `folder` are sealed and unsealed with; null: they are in clear.
+// kInvalid, with the folder's card, where the key is missing, not the store's, or the store has
+// none.
+Result<std::unique_ptr<const Sealer>> open_seal(const std::string& folder,
+                                                const StoreIdentity& identity,
+                                                const std::optional<SecretKey>& key);
+
+}  // namespace fathom
