@@ -268,7 +268,8 @@ void Engine::emit(int64_t now_us) {
     mailbox_.put({.request = task.live->id,
                   .choice = task.choice,
                   .tokens = std::exchange(task.unsent, {}),
-                  .prompt = take_prompt(task)});
+                  .prompt = take_prompt(task),
+                  .usage = task.usage});
     next_emitted_ = static_cast<TaskId>(static_cast<uint64_t>(task.id) + 1);
     --room;
   }
