@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 
@@ -16,7 +17,9 @@ uint64_t checksum_of(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-HostTier::HostTier(int64_t max_bytes, const WorthRule& rule) : rule_(rule) {
+HostTier::HostTier(int64_t max_bytes, std::function<void(const std::string& line)> problem,
+                   const WorthRule& rule)
+    : rule_(rule), problem_(std::move(problem)) {
   FATHOM_CHECK(max_bytes > 0);
   counters_.max_bytes = max_bytes;
 }
@@ -79,6 +82,7 @@ std::optional<TierTicket> HostTier::get(const BlockKey& key, std::span<std::byte
     status = TierStatus::kBad;
     ++counters_.bad;
     erase(found);
+    if (problem_) problem_("host memory: wanted the block that was put there, found other bytes");
   } else {
     status = TierStatus::kOk;
     ++counters_.hits;

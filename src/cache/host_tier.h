@@ -6,7 +6,9 @@
 //
 // It keeps no ages: bytes_by_age stays zero. Thread rule: as Tier.
 
+#include <functional>
 #include <set>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -17,8 +19,11 @@ namespace fathom {
 
 class HostTier final : public Tier {
  public:
-  // Bytes with what the entries themselves take; at least one byte. The rule outlives the tier.
-  explicit HostTier(int64_t max_bytes, const WorthRule& rule = kRecomputeWorth);
+  // Bytes with what the entries themselves take; at least one byte. `problem` is called with a line
+  // for each block that is not what was put; may be null. The rule outlives the tier.
+  explicit HostTier(int64_t max_bytes,
+                    std::function<void(const std::string& line)> problem = nullptr,
+                    const WorthRule& rule = kRecomputeWorth);
 
   bool put(const TierBlock& block, std::span<const std::byte> payload) override;
   int64_t count(std::span<const BlockKey> keys) const override;
@@ -52,6 +57,7 @@ class HostTier final : public Tier {
   void make_room();
 
   const WorthRule& rule_;
+  const std::function<void(const std::string& line)> problem_;
   Entries entries_;
   std::unordered_map<BlockKey, int64_t, BlockKeyHash> n_children_;  // by parent, here or not
   std::set<std::pair<double, BlockKey>> leaves_;                    // the first to go first

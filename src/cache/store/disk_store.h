@@ -31,6 +31,9 @@ struct StoreOptions {
   int64_t pause_us = 5'000'000;                // puts are dropped after the disk refused to write
   DiskRoad road = DiskRoad::kBest;
   std::function<int64_t()> unix_us;  // the time of day; empty: the system's
+  // Called with a line for each record that was read and is not what was put, on a thread of the
+  // store; may be null.
+  std::function<void(const std::string& line)> problem;
   Disk* disk = nullptr;              // in place of the system's, outlives the store; for tests
   const WorthRule* worth = nullptr;  // in place of its own, outlives the store; for measurements
 };

@@ -119,8 +119,11 @@ void SegmentWriter::copy(std::span<const IndexRow> rows) {
       if (!run_all(*queue_, 1, {&request, 1}, path)) continue;
       auto head = open_record(record, state_.options.identity);
       if (!head || head->place != row.head.place || head->block.key != row.head.block.key) {
-        const std::lock_guard lock(state_.mutex);
-        ++state_.counters.bad;
+        {
+          const std::lock_guard lock(state_.mutex);
+          ++state_.counters.bad;
+        }
+        state_.tell_bad(row.head.place);
         continue;
       }
       places.push_back(head->place);

@@ -191,7 +191,10 @@ TEST_F(StoreFaultsTest, ARecordInAnothersPlaceIsBad) {
 }
 
 TEST_F(StoreFaultsTest, AReadErrorIsBadAndOnlyThere) {
-  const auto store = open(faulty_options());
+  StoreOptions options = faulty_options();
+  std::vector<std::string> lines;
+  options.problem = [&](const std::string& line) { lines.push_back(line); };
+  auto store = open(options);
   put_chain(*store, 1, 0, kN);
   faulty_->judge = [](const IoRequest& request) -> Verdict {
     const bool third = request.kind == IoKind::kRead && request.offset == 3 * kPageBytes;
@@ -200,6 +203,10 @@ TEST_F(StoreFaultsTest, AReadErrorIsBadAndOnlyThere) {
   EXPECT_EQ(hits(*store, 1, kN), kN - 1);
   EXPECT_EQ(store->counters().bad, 1);
   EXPECT_EQ(store->count(chain_keys(1, kN)), 2);
+  store.reset();  // its threads are gone
+  EXPECT_EQ(lines, std::vector<std::string>{path("seg-00000001") +
+                                            ": byte 12288: record: wanted the block that was put "
+                                            "there, found other bytes"});
 }
 
 TEST_F(StoreFaultsTest, WithoutADescriptorToSpareBlocksAreMissedAndKept) {

@@ -197,6 +197,7 @@ bool SegmentReader::deliver(const Read& read, std::span<std::byte> record) const
 }
 
 void SegmentReader::end(const std::vector<Read>& reads, const std::vector<bool>& delivered) {
+  std::vector<RecordPlace> bad;
   {
     const std::lock_guard lock(state_.mutex);
     for (size_t i = 0; i < reads.size(); ++i) {
@@ -209,10 +210,13 @@ void SegmentReader::end(const std::vector<Read>& reads, const std::vector<bool>&
         // It was copied meanwhile, and its old place is gone.
         todo_.push_back({get, entry->place, record_bytes(entry->payload_bytes), false});
       } else {
-        state_.end_get(get.ticket, lose(reads[i]));
+        const TierStatus status = lose(reads[i]);
+        if (status == TierStatus::kBad) bad.push_back(reads[i].place);
+        state_.end_get(get.ticket, status);
       }
     }
   }
+  for (const RecordPlace& place : bad) state_.tell_bad(place);
   state_.to_engine.notify_all();
 }
 

@@ -22,6 +22,12 @@ int64_t StoreState::now_us() const {
   return options.unix_us ? options.unix_us() : unix_microseconds();
 }
 
+void StoreState::tell_bad(const RecordPlace& place) const {
+  if (!options.problem) return;
+  options.problem(path_of(place.segment) + ": byte " + std::to_string(place.page * kPageBytes) +
+                  ": record: wanted the block that was put there, found other bytes");
+}
+
 void StoreState::end_get(TierTicket ticket, TierStatus status) {
   counters.hits += status == TierStatus::kOk ? 1 : 0;
   counters.misses += status == TierStatus::kMissing ? 1 : 0;

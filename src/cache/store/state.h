@@ -72,6 +72,8 @@ struct StoreState {
   int64_t oldest_us() const { return now_us() - options.max_age_us; }
   // With the mutex held.
   void end_get(TierTicket ticket, TierStatus status);
+  // Without it.
+  void tell_bad(const RecordPlace& place) const;
   int64_t held_bytes() const { return catalog.file_bytes() + index_bytes; }
 };
 
