@@ -220,6 +220,7 @@ void Engine::finish(EngineTask& task, EndReason reason, const std::string& error
   release(task);
   task.usage.prompt_tokens = live.prompt_tokens();
   task.usage.answered_tokens = static_cast<int64_t>(task.answer.size());
+  if (task.started && reason != EndReason::kError) count_share(task);
   for (int64_t i = 0; i <= task.n_forks; ++i) {
     Output output = {.request = live.id,
                      .choice = task.choice + i,
@@ -236,6 +237,17 @@ void Engine::finish(EngineTask& task, EndReason reason, const std::string& error
   const auto tenant = tenants_.find(live.request.tenant);
   if (--tenant->second.n_tasks == 0) tenants_.erase(tenant);
   tasks_.erase(task.id);
+}
+
+// How much of what they may draw answers come to, lately.
+void Engine::count_share(const EngineTask& task) {
+  const double share = static_cast<double>(task.usage.answered_tokens) /
+                       static_cast<double>(answer_tokens_max(task));
+  answered_share_ = 0.8 * answered_share_ + 0.2 * share;
+}
+
+int64_t Engine::answer_tokens_max(const EngineTask& task) const {
+  return std::min(task.live->request.max_tokens, limits_.context - task.live->prompt_tokens());
 }
 
 // What is to be told of the prompt's tokens: once, and only with choice 0.

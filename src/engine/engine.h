@@ -63,6 +63,8 @@ class Engine {
   Result<void> ask(const CacheOrder& order, Mailbox::CacheAnswer answer) {
     return mailbox_.ask(order, std::move(answer));
   }
+  // Of the tenant with this salt, on its blocks in tiers. Any thread.
+  uint64_t tag_of(const std::string& salt) const;
   // Takes no more requests; what is live is finished by further ticks.
   void drain() { mailbox_.close(); }
 
@@ -98,11 +100,14 @@ class Engine {
   std::optional<std::vector<PromptLogprob>> take_prompt(EngineTask& task);
   void emit(int64_t now_us);
   void finish(EngineTask& task, EndReason reason, const std::string& error = {});
+  void count_share(const EngineTask& task);
+  int64_t answer_tokens_max(const EngineTask& task) const;
   int64_t total_blocks(const Request& request) const;
   int64_t needed_blocks(const EngineTask& task) const;
 
   // engine_status.cc
   void count_into(EngineLoad& load, const EngineTask& task) const;
+  int64_t next_end_us() const;
   CacheReport carry_out(const CacheOrder& order);
 
   // engine_admit.cc
@@ -186,6 +191,8 @@ class Engine {
   uint64_t last_task_ = 0;
   TaskId next_emitted_ = {};
   double row_us_ = 0;
+  double step_us_ = 0;  // of a step, on average
+  double answered_share_ = 1;
   int64_t now_us_ = 0;          // of this tick
   bool copies_failed_ = false;  // since the last step: what runs is not to be trusted
   int64_t last_now_us_ = 0;     // as tick() was told

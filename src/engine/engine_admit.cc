@@ -136,6 +136,7 @@ void Engine::match_prefix(EngineTask& task) {
 
 void Engine::start(EngineTask& task, int64_t now_us) {
   const Request& request = task.live->request;
+  if (!task.started) task.usage.queued_us = now_us - task.live->arrival_us;
   if (task.live->grammar != nullptr && !task.started) {
     const Result<void> begun = task.form.begin(task.live->grammar->matcher, request.stop_ids);
     if (!begun) return finish(task, EndReason::kError, begun.error().message);

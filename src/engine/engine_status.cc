@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 
 #include "engine/engine.h"
 
@@ -8,11 +9,29 @@ EngineLoad Engine::load() const {
   EngineLoad load = {.n_live = static_cast<int64_t>(live_.size())};
   for (const auto& [id, task] : tasks_) count_into(load, *task);
   load.n_running = load.n_replaying + load.n_prefilling + load.n_decoding;
+  load.next_end_us = next_end_us();
   load.n_slots = limits_.n_sequences - executor_.windows().n_free();
   load.n_pinned_blocks = executor_.blocks().n_blocks() - cache_.available();
   load.n_sessions = sessions_.n_entries();
   load.session_bytes = sessions_.bytes();
   return load;
+}
+
+// A step gives each that decodes a token.
+int64_t Engine::next_end_us() const {
+  std::map<const LiveRequest*, double> steps;  // until its last choice ends
+  for (const auto& [id, task] : tasks_) {
+    if (task->phase != TaskPhase::kRunning) continue;
+    const auto n_left =
+        static_cast<double>(answer_tokens_max(*task)) - static_cast<double>(task->answer.size());
+    const auto n_rows = static_cast<double>(task->sequence.pending());
+    double& most = steps[task->live];
+    most = std::max(most,
+                    answered_share_ * n_left + n_rows / static_cast<double>(scheduler_.max_rows));
+  }
+  double least = 0;
+  for (const auto& [live, n] : steps) least = least == 0 ? n : std::min(least, n);
+  return static_cast<int64_t>(least * step_us_);
 }
 
 void Engine::count_into(EngineLoad& load, const EngineTask& task) const {
@@ -39,7 +58,8 @@ void Engine::count_into(EngineLoad& load, const EngineTask& task) const {
 EngineStatus Engine::status() const {
   std::vector<TierReport> tiers;
   for (const EngineTier& one : options_.tiers) tiers.push_back({one.name, one.tier->counters()});
-  return {.counters = counters_,
+  return {.now_us = now_us_,
+          .counters = counters_,
           .load = load(),
           .prefix = cache_.counters(),
           .n_blocks = executor_.blocks().n_blocks(),
@@ -52,6 +72,12 @@ EngineStatus Engine::status() const {
           .restores = tiers_.counters(),
           .states = options_.states == nullptr ? std::nullopt
                                                : std::optional(options_.states->counters())};
+}
+
+uint64_t Engine::tag_of(const std::string& salt) const {
+  KeyRoot root = options_.key_root;
+  root.tenant_salt = salt;
+  return tenant_tag(root_key(root));
 }
 
 CacheReport Engine::carry_out(const CacheOrder& order) {

@@ -99,6 +99,8 @@ void Engine::measure(int64_t step_us, int64_t n_rows) {
   counters_.step_us += std::max<int64_t>(0, step_us);
   const double row_us =
       static_cast<double>(std::max<int64_t>(0, step_us)) / static_cast<double>(n_rows);
+  step_us_ = step_us_ == 0 ? static_cast<double>(step_us)
+                           : 0.8 * step_us_ + 0.2 * static_cast<double>(step_us);
   row_us_ = row_us_ == 0 ? row_us : 0.8 * row_us_ + 0.2 * std::min(row_us, 8 * row_us_);
 }
 

@@ -38,6 +38,7 @@ Result<RequestId> Mailbox::submit(Request request) {
                      " requests of one tenant, found " + std::to_string(of_tenant));
   }
   ++of_tenant;
+  if (live_.empty()) last_end_us_ = -1;  // the time without requests is nobody's
   const auto id = static_cast<RequestId>(++last_id_);
   live_.insert(id);
   inbox_.arrived.push_back({id, std::move(request)});
@@ -49,7 +50,8 @@ int64_t Mailbox::retry_us(TenantId tenant) const {
   const std::lock_guard lock(mutex_);
   if (closed_) return kRetryUsMax;
   const auto of_tenant = live_of_tenant_.find(tenant);
-  double wait_us = pace_us_;
+  const auto expected_us = static_cast<double>(status_.load.next_end_us);
+  double wait_us = expected_us > 0 ? expected_us : pace_us_;
   if (of_tenant != live_of_tenant_.end() && of_tenant->second >= limits_.max_live_of_tenant) {
     // Of the requests that end, only the tenant's own make room for it.
     wait_us *= static_cast<double>(live_.size()) / static_cast<double>(of_tenant->second);

@@ -34,8 +34,8 @@ class Mailbox {
 
   // kExhausted where a bound is reached or close() was called: try again after retry_us.
   Result<RequestId> submit(Request request);
-  // When a refused request of the tenant may find room, by the pace at which requests ended lately:
-  // kRetryUsMin to kRetryUsMax.
+  // When a refused request of the tenant may find room: when the engine expects the first end of
+  // what runs, else by the pace at which requests ended lately. kRetryUsMin to kRetryUsMax.
   int64_t retry_us(TenantId tenant) const;
   // A request that is not live is ignored.
   void cancel(RequestId id);
@@ -94,7 +94,7 @@ class Mailbox {
   std::map<TenantId, int64_t> live_of_tenant_;
   std::deque<Output> outputs_;
   int64_t last_end_us_ = -1;
-  double pace_us_ = 0;  // between two ends, on average; 0: not known
+  double pace_us_ = 0;  // between two ends while something was live, on average; 0: not known
 };
 
 }  // namespace fathom

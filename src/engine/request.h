@@ -61,6 +61,7 @@ struct Usage {
   int64_t replayed_tokens = 0;  // rows computed again to rebuild windows
   int64_t computed_tokens = 0;  // rows that wrote entries
   int64_t answered_tokens = 0;
+  int64_t queued_us = 0;  // from its arrival until it was first given a slot
   int64_t n_parked = 0;   // pre-emptions that kept the windows
   int64_t n_dropped = 0;  // and those that did not
   bool exact = true;      // false: rows followed a bounded replay

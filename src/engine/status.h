@@ -71,7 +71,10 @@ struct EngineLoad {
   int64_t n_pinned_blocks = 0;  // neither free nor idle in the cache
   int64_t parked_bytes = 0;     // windows of parked choices, in host memory
   int64_t tail_bytes = 0;       // rows that wait for the decoder, of running and parked choices
-  int64_t wait_us_max = 0;      // since the arrival of the one that has waited longest to start
+  // Until the first request that runs ends, where its answer comes to the share of its most tokens
+  // that answers came to lately; 0: nothing runs, or steps are not timed.
+  int64_t next_end_us = 0;
+  int64_t wait_us_max = 0;  // since the arrival of the one that has waited longest to start
   // Kept for requests to come, whether or not anything is live.
   int64_t n_sessions = 0;
   int64_t session_bytes = 0;
@@ -84,6 +87,7 @@ struct TierReport {
 
 // As of one tick. An output that was taken is counted in every status that is read after it.
 struct EngineStatus {
+  int64_t now_us = 0;  // of the engine's time
   EngineCounters counters;
   EngineLoad load;
   PrefixCounters prefix;

@@ -51,6 +51,24 @@ TEST(EngineLife, ARefusalComesWithATimeByThePaceOfEnds) {
   EXPECT_EQ(mailbox.retry_us(tenant), kRetryUsMax);
 }
 
+// Of two that run, the one that has fewer tokens left makes room first.
+TEST(EngineLife, ARefusalComesWithTheTimeOfTheFirstEnd) {
+  constexpr int64_t kStepUs = 500'000;
+  HashExecutor executor({});
+  int64_t clock_us = 0;
+  EngineOptions options;
+  options.clock_us = [&] { return clock_us += kStepUs; };  // each step takes one
+  Engine engine(executor, options);
+  EXPECT_EQ(engine.retry_us({}), kRetryUsMin);
+  ASSERT_TRUE(engine.submit(request(10, 100)));
+  ASSERT_TRUE(engine.submit(request(10, 40)));
+  for (int64_t now_us = 1; now_us <= 20; ++now_us) engine.tick(now_us);
+  const int64_t n_answered = engine.counters().answered_tokens / 2;
+  ASSERT_GT(n_answered, 5);
+  EXPECT_NEAR(engine.retry_us({}), (40 - n_answered) * kStepUs, kStepUs);
+  EXPECT_EQ(last_output(engine).usage.queued_us, 0);
+}
+
 TEST(EngineLife, CountersAreTheSumsOfUsage) {
   HashExecutor executor({.deploy = true});
   Engine engine(executor, {});
