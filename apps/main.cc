@@ -11,29 +11,10 @@
 #include "apps/signals.h"
 #include "apps/usage.h"
 #include "apps/verb.h"
+#include "apps/version.h"
 #include "apps/words.h"
-#include "ops/backends.h"
 
 namespace {
-
-// Clang's __VERSION__ names it, GCC's is the number alone.
-#ifdef __clang__
-constexpr const char* kCompiler = __VERSION__;
-#else
-constexpr const char* kCompiler = "GCC " __VERSION__;
-#endif
-
-std::string version_text() {
-  std::string text = std::string("fathom ") + FATHOM_VERSION + "\ncommit " + FATHOM_COMMIT +
-                     "\ncompiler " + kCompiler + "\nbackends";
-  const std::vector<std::string> found = fathom::available_backends();
-  for (const std::string& name : found) text += "\n  " + name;
-  if (found.empty() || !found.front().starts_with("cuda")) {
-    text += fathom::built_with_cuda() ? "\n  (cuda: built in, no GPU or driver found)"
-                                      : "\n  (cuda: not built in)";
-  }
-  return text;
-}
 
 struct KnownVerb {
   std::unique_ptr<fathom::Verb> verb;
@@ -73,7 +54,7 @@ fathom::Result<std::vector<std::string>> separate_behind_verb(
 
 int run_verb(int argc, char** argv) {
   CLI::App program("fathom: an engine for the DeepSeek-V4.1-Flash architecture", "fathom");
-  program.set_version_flag("--version", version_text());
+  program.set_version_flag("--version", fathom::version_text());
   program.require_subcommand(1);
   program.footer(
       "Words of the script ./fathom in the project's root, beside these\n"

@@ -8,8 +8,11 @@
 #include "apps/common.h"
 #include "apps/input.h"
 #include "apps/numbers.h"
+#include "apps/serve_flags.h"
+#include "apps/server_log.h"
 #include "apps/tier_flags.h"
 #include "apps/verb.h"
+#include "apps/version.h"
 #include "base/clock.h"
 #include "base/flags.h"
 #include "checkpoint/checkpoint.h"
@@ -75,11 +78,7 @@ class ServeVerb final : public Verb {
            "Keys that are admitted, a TOML file that SIGHUP has read again (default: anybody "
            "is)")
         ->type_name("FILE");
-    CLI::Option* new_key =
-        app.add_option("--new-key", new_key_,
-                       "Print a key on standard error and its table for the file of --keys on "
-                       "standard output, and serve nothing")
-            ->type_name("NAME");
+    new_key_.add_to(app);
     app.add_option("--tls-cert", tls_cert_, "Serve HTTPS with this certificate chain, PEM")
         ->type_name("FILE");
     app.add_option("--tls-key", tls_key_, "The certificate's key, PEM")->type_name("FILE");
@@ -90,14 +89,15 @@ class ServeVerb final : public Verb {
     app.add_option("--session-ttl", session_ttl_, "Seconds that such a state is kept unused")
         ->check(whole_number(1, 7 * 24 * 3600))
         ->capture_default_str();
+    transport_.add_to(app);
     tiers_.add_to(app);
     flags_.add_to(app);
     output_.add_to(app);
-    app.get_option("--json")->needs(new_key);
+    app.get_option("--json")->needs(new_key_.option());
   }
 
   std::string misuse(const TypedOptions& typed) const override {
-    if (!new_key_.empty()) return misuse_of_new_key(typed);
+    if (new_key_.given()) return new_key_.misuse(*app_, typed);
     if (tls_cert_.empty() != tls_key_.empty()) {
       return "--tls-cert, --tls-key: wanted both or none, found one";
     }
@@ -107,36 +107,11 @@ class ServeVerb final : public Verb {
   }
 
   int run() override {
-    const Result<void> done = new_key_.empty() ? serve() : print_key();
+    const Result<void> done = new_key_.given() ? new_key_.print(output_) : serve();
     return done ? 0 : fail(done.error());
   }
 
  private:
-  std::string misuse_of_new_key(const TypedOptions& typed) const {
-    for (const CLI::Option* option : app_->get_options()) {
-      const std::string name = option->get_name();
-      if (!typed.contains(option) || name == "--new-key" || name == "--json" ||
-          name == "--config") {
-        continue;
-      }
-      return name + ": wanted it without --new-key, which serves nothing, found both";
-    }
-    const Result<NewKey> made = make_key(new_key_);
-    return made ? std::string() : "--new-key: " + made.error().message;
-  }
-
-  // The secret is shown apart from what is kept: `>> keys.toml` is the way to a file of keys.
-  Result<void> print_key() const {
-    FATHOM_ASSIGN_OR_RETURN(const NewKey made, make_key(new_key_));
-    if (output_.json) {
-      print_json({{"key", made.key}, {"table", made.table}});
-    } else {
-      std::fprintf(stderr, "%s\n", made.key.c_str());
-      std::printf("%s", made.table.c_str());
-    }
-    return {};
-  }
-
   Result<KeyRing> admitted() const {
     KeyRing ring;
     if (!keys_.empty()) {
@@ -156,7 +131,9 @@ class ServeVerb final : public Verb {
   }
 
   Result<void> serve() {
-    ServerOptions options = {.end_at_signals = true, .version = FATHOM_VERSION};
+    ServerOptions options = {
+        .end_at_signals = true, .version = FATHOM_VERSION, .build = build_facts()};
+    transport_.apply(options);
     FATHOM_RETURN_IF_ERROR(read_address(&options));
     FATHOM_ASSIGN_OR_RETURN(options.keys, admitted());
     if (!keys_.empty()) options.read_keys = [this] { return admitted(); };
@@ -189,7 +166,7 @@ class ServeVerb final : public Verb {
     tiers.add_to(of_engine);
     Engine engine(executor, of_engine);
     if (!output_.quiet) {
-      options.log = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };
+      options.log = log_line;
     }
     FATHOM_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
                             Server::listen(service, engine, options));
@@ -239,12 +216,13 @@ class ServeVerb final : public Verb {
   const CLI::App* app_ = nullptr;
   ModelFlags flags_;
   TierFlags tiers_;
+  TransportFlags transport_;
+  NewKeyFlags new_key_;
   OutputFlags output_;
   std::string listen_ = "127.0.0.1:8000";
   std::string name_;
   int effort_ = kEffortHigh;
   std::string keys_;
-  std::string new_key_;
   std::string tls_cert_;
   std::string tls_key_;
   int64_t sequences_ = 8;

@@ -7,6 +7,8 @@
 
 #include "apps/input.h"
 #include "apps/numbers.h"
+#include "apps/server_log.h"
+#include "base/clock.h"
 #include "checkpoint/fingerprint.h"
 
 namespace fathom {
@@ -84,7 +86,14 @@ void TierFlags::add_to(CLI::App& app) {
 Result<OpenTiers> TierFlags::open(const Session& session, const ModelFlags& flags, bool quiet,
                                   KeyRoot* root) const {
   OpenTiers tiers;
-  if (host_bytes > 0) tiers.host = std::make_unique<HostTier>(host_bytes);
+  std::function<void(const std::string&)> problem;
+  if (!quiet) {
+    tiers.log = std::make_unique<SparingLog>(log_line);
+    problem = [log = tiers.log.get()](const std::string& line) {
+      log->say("- - store: " + line, steady_seconds());
+    };
+  }
+  if (host_bytes > 0) tiers.host = std::make_unique<HostTier>(host_bytes, problem);
   if (store.empty()) return tiers;
   std::optional<SecretKey> key;
   if (!store_key.empty()) {
@@ -105,7 +114,8 @@ Result<OpenTiers> TierFlags::open(const Session& session, const ModelFlags& flag
                        .max_bytes = store_bytes,
                        .max_age_us = store_hours * 3600 * 1'000'000,
                        .segment_bytes = std::min(kSegmentBytesMax, segment),
-                       .queue_bytes = std::min(kQueueBytesMax, segment)}));
+                       .queue_bytes = std::min(kQueueBytesMax, segment),
+                       .problem = problem}));
   if (!quiet) note(store_line(*tiers.disk, store) + (key ? ", sealed" : ""));
   return tiers;
 }

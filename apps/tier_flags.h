@@ -6,6 +6,7 @@
 #include <string>
 
 #include "apps/common.h"
+#include "base/sparing_log.h"
 #include "cache/host_tier.h"
 #include "cache/store/disk_store.h"
 #include "engine/engine.h"
@@ -14,6 +15,7 @@ namespace fathom {
 
 // Outlives the engine whose options it was added to.
 struct OpenTiers {
+  std::unique_ptr<SparingLog> log;  // of what their reads find wrong
   std::unique_ptr<HostTier> host;
   std::unique_ptr<DiskStore> disk;
 

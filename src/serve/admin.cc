@@ -1,6 +1,7 @@
 #include "serve/admin.h"
 
 #include <boost/json.hpp>
+#include <cstdio>
 
 #include "text/json_output.h"
 #include "text/json_text.h"
@@ -16,6 +17,13 @@ std::string name_of(TenantId id, const KeyRing& keys) {
     if (tenant.id == id) return tenant.name;
   }
   return "";
+}
+
+// As `fathom store` shows it.
+std::string tag_text(uint64_t tag) {
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(tag));
+  return text;
 }
 
 }  // namespace
@@ -44,12 +52,19 @@ Result<CacheOrder> admin_order(const HttpRequest& request, const KeyRing& keys) 
   return order;
 }
 
-std::string cache_body(const CacheReport& report, const KeyRing& keys) {
+std::string cache_body(const CacheReport& report, const KeyRing& keys,
+                       const std::function<uint64_t(const std::string& salt)>& tag_of) {
   const EngineStatus& status = report.status;
   const int64_t n_pinned = status.load.n_pinned_blocks;
   json::array tenants;
   for (const auto& [id, n] : report.cached_blocks) {
     tenants.push_back(json::object{{"name", name_of(id, keys)}, {"blocks", n}});
+  }
+  json::array listed;
+  for (const Tenant& tenant : keys.tenants()) {
+    listed.push_back(json::object{{"name", tenant.name},
+                                  {"role", key_role_name(tenant.role)},
+                                  {"tag", tag_text(tag_of(cache_salt(tenant)))}});
   }
   return json_output(json::object{{"cleared", report.n_cleared},
                                   {"cleared_states", report.n_states_cleared},
@@ -61,6 +76,7 @@ std::string cache_body(const CacheReport& report, const KeyRing& keys) {
                                     {"cached", status.n_idle_blocks},
                                     {"free", status.n_blocks - n_pinned - status.n_idle_blocks}}},
                                   {"tenants", tenants},
+                                  {"keys", listed},
                                   {"lookups", status.prefix.lookups},
                                   {"wanted_blocks", status.prefix.wanted_blocks},
                                   {"hit_blocks", status.prefix.hit_blocks},

@@ -97,16 +97,9 @@ class ByteStream {
     return ::poll(&state, 1, 0) > 0;
   }
 
-  // Whether the client sends no more. It may have gone, or read on: that shows where bytes are sent
-  // to it. What it sent already hides the end of a plain connection; inside TLS its last word is
-  // bytes too, so that the end is looked for behind them.
-  bool ended() {
-    if (tls_) return polled(POLLRDHUP) != 0;
-    char byte = 0;
-    boost::system::error_code code;
-    const size_t n = tcp_.socket().receive(asio::buffer(&byte, 1), tcp::socket::message_peek, code);
-    return n == 0 && code != asio::error::would_block;
-  }
+  // Whether the client sends no more, looked for behind what it sent already. It may have gone, or
+  // read on: that shows where bytes are sent to it.
+  bool ended() { return polled(POLLRDHUP) != 0; }
 
   // Whether bytes that were sent came back as undeliverable.
   bool broken() { return (polled(0) & (POLLHUP | POLLERR)) != 0; }

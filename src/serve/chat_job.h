@@ -20,6 +20,9 @@ class ChatJob {
   ChatJob(std::unique_ptr<Reply> reply, Request request, bool stream, bool logs,
           const Tokenizer& tokenizer);
 
+  // Of its answer, as the client is told.
+  const std::string& id() const { return id_; }
+  void set_id(std::string id) { id_ = std::move(id); }
   bool stream() const { return stream_; }
   Reply& reply() { return *reply_; }
   // What goes to the engine; once.
@@ -48,6 +51,7 @@ class ChatJob {
   std::vector<LoggedPromptToken> logged_prompt(const std::vector<PromptLogprob>& tokens) const;
   ReplyUsage usage() const;
 
+  std::string id_;
   std::unique_ptr<Reply> reply_;
   Request request_;
   bool stream_;

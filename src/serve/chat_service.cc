@@ -147,8 +147,11 @@ Result<std::unique_ptr<ChatJob>> ChatService::begin_chat(const ChatCall& call,
   request.max_tokens = max_tokens;
   request.top_logprobs = call.top_logprobs;
   request.grammar = std::move(form);
-  return std::make_unique<ChatJob>(make(std::move(head)), std::move(request), call.stream,
-                                   call.logprobs, *loaded_.tokenizer);
+  std::string id = head.id;
+  auto made = std::make_unique<ChatJob>(make(std::move(head)), std::move(request), call.stream,
+                                        call.logprobs, *loaded_.tokenizer);
+  made->set_id(std::move(id));
+  return made;
 }
 
 Result<std::vector<TokenId>> ChatService::completion_ids(const CompletionsCall& call) const {
@@ -201,9 +204,12 @@ Result<std::unique_ptr<ChatJob>> ChatService::begin_completions(std::string_view
   request.n_choices = call.n_choices;
   request.top_logprobs = call.logprobs.value_or(0);
   request.prompt_logprobs = call.logged_prompt();
-  return std::make_unique<ChatJob>(
+  std::string id = head.id;
+  auto made = std::make_unique<ChatJob>(
       std::make_unique<CompletionsReply>(std::move(head), call, std::move(echo)),
       std::move(request), common.stream, call.logprobs.has_value(), *loaded_.tokenizer);
+  made->set_id(std::move(id));
+  return made;
 }
 
 Request ChatService::request_of(std::vector<TokenId> prompt, const SamplingOptions& sampling,

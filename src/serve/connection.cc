@@ -1,7 +1,7 @@
 #include "serve/connection.h"
 
 #include <exception>
-#include <tuple>
+#include <sstream>
 #include <utility>
 
 #include "serve/routes.h"
@@ -33,6 +33,15 @@ std::string key_of(const Fields& fields) {
   return std::string(fields["x-api-key"]);
 }
 
+std::string peer_of(const tcp::socket& socket) {
+  boost::system::error_code code;
+  const tcp::endpoint peer = socket.remote_endpoint(code);
+  if (code) return "-";
+  std::ostringstream text;
+  text << peer;
+  return text.str();
+}
+
 template <typename Message>
 HttpRequest head_of(const Message& message) {
   const std::string target(message.target());
@@ -53,15 +62,13 @@ bool has_known_end(const Message& message) {
 
 }  // namespace
 
-std::string tenant_text(const Tenant& tenant) {
-  return tenant.name.empty() ? "" : " tenant=" + tenant.name;
-}
-
-Connection::Connection(ServerLoop& loop, tcp::socket socket)
+Connection::Connection(ServerLoop& loop, tcp::socket socket, bool probe)
     : loop_(loop),
       options_(loop.options()),
       stream_(std::move(socket), loop.tls()),
       buffer_(static_cast<size_t>(options_.header_bytes_max + kReadBytes)),
+      probe_(probe),
+      peer_(peer_of(stream_.socket())),
       number_(loop.enter(*this)) {}
 
 Connection::~Connection() {
@@ -72,10 +79,11 @@ Connection::~Connection() {
 asio::awaitable<void> Connection::serve() {
   boost::system::error_code ignored;
   stream_.socket().set_option(tcp::no_delay(true), ignored);
-  const auto failed = co_await stream_.begin(milliseconds(options_.read_ms));
-  if (failed && !loop_.host().draining()) loop_.log("- - tls: " + failed.message());
+  const auto failed =
+      co_await stream_.begin(milliseconds(probe_ ? options_.probe_ms : options_.read_ms));
+  if (failed && !probe_) loop_.log("- - tls: peer=" + peer_ + ": " + failed.message());
   bool more = !failed;
-  while (more && !loop_.host().draining()) {
+  while (more) {
     idle_ = true;
     more = co_await wait_for_byte();
     idle_ = false;
@@ -93,6 +101,13 @@ void Connection::close_idle() {
   if (idle_) stream_.socket().close(ignored);
 }
 
+bool Connection::close_silent() {
+  if (!silent_ || !stream_.socket().is_open()) return false;
+  boost::system::error_code ignored;
+  stream_.socket().close(ignored);
+  return true;
+}
+
 void Connection::end_reading(uint64_t round) {
   if (!reading_ || round != round_) return;  // it was read just now
   late_ = true;
@@ -102,7 +117,7 @@ void Connection::end_reading(uint64_t round) {
 // Whether a request begins.
 asio::awaitable<bool> Connection::wait_for_byte() {
   if (buffer_.size() > 0) co_return true;
-  stream_.plain().expires_after(milliseconds(options_.idle_ms));
+  stream_.plain().expires_after(milliseconds(probe_ ? options_.probe_ms : options_.idle_ms));
   auto [code, n] = co_await stream_.async_read_some(buffer_.prepare(4096), kAwait);
   if (code) co_return false;
   buffer_.commit(n);
@@ -123,24 +138,43 @@ asio::awaitable<bool> Connection::guarded_exchange() {
   if (begun_) co_return false;
   const HttpReply reply =
       error_reply(Dialect::kOpenAi, 503, "request: wanted memory for it, found too little");
-  loop_.answered({}, reply, "");
+  loop_.answered({.peer = peer_, .id = id_}, reply, "");
   co_await write(reply, false);
   co_await stream_.linger(kGoodbyeMs);
   co_return false;
 }
 
+// Where it may not be asked here, or not now.
+std::optional<HttpReply> Connection::without_place(const HttpRequest& request) {
+  const bool drains = loop_.host().draining() && protocol_of(request);
+  if (!drains && (!probe_ || is_probe(request.path))) return std::nullopt;
+  loop_.metrics().refused(drains ? "drain" : "connections");
+  HttpReply reply =
+      error_reply(dialect_, 503,
+                  drains ? "queue: the server is going down and takes no more requests"
+                         : "connection: wanted one of " + std::to_string(options_.max_connections) +
+                               " places, found all taken");
+  reply.retry_after_s = drains ? loop_.drain_left_s() : 1;
+  return reply;
+}
+
 // What is answered before the body of a request is read.
 std::optional<HttpReply> Connection::unwelcome(const HttpRequest& request, const Parser& parser) {
-  const Dialect dialect = dialect_of(request.path);
+  const Dialect dialect = dialect_;
   if (!has_known_end(parser.get())) {
     return error_reply(dialect, parser.get().version() == 11 ? 501 : 400,
                        "Transfer-Encoding: wanted chunked in HTTP/1.1, or none, found " +
                            quote(parser.get()[http::field::transfer_encoding]));
   }
+  const auto encoding = parser.get()[http::field::content_encoding];
+  if (!encoding.empty() && !beast::iequals(encoding, "identity")) {
+    return error_reply(dialect, 415, "Content-Encoding: wanted none, found " + quote(encoding));
+  }
   const auto expect = parser.get()[http::field::expect];
   if (!expect.empty() && !beast::iequals(expect, "100-continue")) {
     return error_reply(dialect, 417, "Expect: wanted 100-continue, found " + quote(expect));
   }
+  if (auto none = without_place(request)) return none;
   const auto length = parser.content_length();
   const int64_t n_bytes = length             ? static_cast<int64_t>(*length)
                           : parser.chunked() ? options_.body_bytes_max
@@ -169,7 +203,9 @@ asio::awaitable<bool> Connection::exchange() {
   // Not the stream's own time limit, which would close the socket before it got its answer.
   stream_.plain().expires_never();
   asio::steady_timer limit(loop_.io());
-  loop_.limit_reading(limit, number_, ++round_);
+  loop_.limit_reading(limit, milliseconds(probe_ ? options_.probe_ms : options_.read_ms), number_,
+                      ++round_);
+  id_ = loop_.next_id();
   reading_ = true;
   late_ = head_only_ = begun_ = false;
   auto [code, n] = co_await http::async_read_header(stream_, buffer_, parser, kAwait);
@@ -177,10 +213,14 @@ asio::awaitable<bool> Connection::exchange() {
   Gate::Entry entry;
   std::optional<HttpReply> refusal;
   request = head_of(parser.get());  // what came of it
+  request.peer = peer_;
+  request.id = id_;
+  dialect_ = dialect_of(request.path);
   if (!code) {
+    silent_ = false;
     head_only_ = request.method == "HEAD";
     entry = loop_.gate().enter(request);
-    if (!entry.tenant) loop_.metrics().refused("key");
+    if (entry.wants_key) loop_.metrics().refused("key");
     refusal = entry.tenant ? unwelcome(request, parser) : std::move(entry.refusal);
   }
   // Who is turned away does not get to send a body.
@@ -200,7 +240,7 @@ asio::awaitable<bool> Connection::exchange() {
   }
   auto& message = parser.get();
   if (refusal) {
-    loop_.answered(request, *refusal, entry.tenant ? tenant_text(*entry.tenant) : "");
+    loop_.answered(request, *refusal, entry.tenant ? tenant_text(*entry.tenant) : entry.caller);
     const bool over = parser.is_done() && has_known_end(message);
     const bool keep = co_await write(*refusal, message.keep_alive() && over);
     if (!keep) co_await stream_.linger(kGoodbyeMs);
@@ -228,7 +268,7 @@ asio::awaitable<boost::system::error_code> Connection::read_body(Parser& parser)
 
 // What to tell a client whose request could not be read; status 0: nothing.
 HttpReply Connection::unread(boost::system::error_code code, const HttpRequest& request) {
-  const Dialect dialect = dialect_of(request.path);
+  const Dialect dialect = dialect_;
   HttpReply reply = {.status = 0};
   if (code == http::error::body_limit) {
     reply = error_reply(
@@ -274,6 +314,7 @@ asio::awaitable<bool> Connection::send(const std::string& bytes, Waiting* waitin
 
 asio::awaitable<bool> Connection::write(const HttpReply& reply, bool keep) {
   begun_ = true;
+  keep = keep && !probe_ && !loop_.host().draining();
   http::response<http::string_body> message(static_cast<http::status>(reply.status), 11);
   message.set(http::field::content_type, reply.content_type);
   if (!reply.allow.empty()) message.set(http::field::allow, reply.allow);
@@ -282,6 +323,8 @@ asio::awaitable<bool> Connection::write(const HttpReply& reply, bool keep) {
     message.set(http::field::retry_after, std::to_string(reply.retry_after_s));
   }
   for (const auto& [name, value] : reply.headers) message.set(name, value);
+  message.set(kIdHeader, id_);
+  if (dialect_ == Dialect::kAnthropic) message.set(kAnthropicIdHeader, id_);
   message.keep_alive(keep);
   if (!head_only_) message.body() = reply.body;
   message.prepare_payload();

@@ -4,6 +4,7 @@
 // of the coroutine that serves it. Thread rule: that of the loop, which outlives it.
 
 #include <boost/beast/http.hpp>
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -14,20 +15,21 @@
 
 namespace fathom {
 
-// What the log says of a tenant.
-std::string tenant_text(const Tenant& tenant);
-
 class Connection {
  public:
-  Connection(ServerLoop& loop, tcp::socket socket);
+  // `probe`: it has a place for /health and /ready alone.
+  Connection(ServerLoop& loop, tcp::socket socket, bool probe);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
   asio::awaitable<void> serve();
 
+  bool probe() const { return probe_; }
   // Closes it where no request is on its way.
   void close_idle();
+  // Closes it where no request has come yet; whether it did.
+  bool close_silent();
   // The time for reading the request `round` is over.
   void end_reading(uint64_t round);
 
@@ -49,6 +51,8 @@ class Connection {
     bool entered = false;  // in its tenant's quota
     bool submitted = false;
     bool half_closed = false;  // the client sends no more
+    bool polls = false;        // what it sent further wakes the look-out and hides its end
+    std::chrono::steady_clock::time_point comment_at;  // of a stream, where it is silent until then
     RequestId id = {};
     int64_t charged_tokens = 0;
     Waiting waiting;
@@ -60,6 +64,7 @@ class Connection {
   asio::awaitable<bool> exchange();
   std::optional<HttpReply> unwelcome(const HttpRequest& request, const Parser& parser);
   asio::awaitable<boost::system::error_code> read_body(Parser& parser);
+  std::optional<HttpReply> without_place(const HttpRequest& request);
   void drop_body();
   HttpReply unread(boost::system::error_code code, const HttpRequest& request);
   // Where it has to wait, `waiting` knows of it.
@@ -86,8 +91,13 @@ class Connection {
   const ServerOptions& options_;
   ByteStream stream_;
   beast::flat_buffer buffer_;
+  const bool probe_;
+  const std::string peer_;
   const uint64_t number_;
   uint64_t round_ = 0;
+  std::string id_;  // of the answer
+  Dialect dialect_ = Dialect::kOpenAi;
+  bool silent_ = true;  // no header has come yet
   bool idle_ = true;
   bool reading_ = false;
   bool late_ = false;

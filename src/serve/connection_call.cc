@@ -1,5 +1,6 @@
 // One call of the model: from its body to the engine and back.
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -9,6 +10,10 @@
 
 namespace fathom {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kPollTime = milliseconds(1000);  // between two looks at a socket
 
 int64_t now_us() { return static_cast<int64_t>(steady_seconds() * 1e6); }
 
@@ -43,14 +48,17 @@ asio::awaitable<bool> Connection::call(HttpRequest& request, Protocol protocol,
     loop_.answered(request, refusal, tenant_text(tenant));
     co_return co_await write(refusal, keep);
   }
+  id_ = request.id = call.job->id();
   // Looks out for the client's end while its answer is made. Once for an answer: a wait for the
-  // socket beside that for each token costs more than the token. The next request, if it has come
-  // already, hides an end.
+  // socket beside that for each token costs more than the token. Where its next request has come
+  // the socket is looked at with each token instead.
+  call.polls = stream_.secure() || buffer_.size() > 0;
   if (buffer_.size() == 0) loop_.stir_when(tcp::socket::wait_read, stream_.socket(), call.id);
   ChatJob& job = *call.job;
+  call.comment_at = Clock::now() + milliseconds(options_.keep_alive_ms);
   bool open = true;
   if (job.stream()) {
-    const std::string head = stream_head() + event_chunks(job.reply().open());
+    const std::string head = stream_head(dialect_, id_) + event_chunks(job.reply().open());
     begun_ = true;
     open = co_await send(head, &call.waiting);
   }
@@ -59,7 +67,7 @@ asio::awaitable<bool> Connection::call(HttpRequest& request, Protocol protocol,
   stream_.socket().cancel(ignored);  // the look-out
   settle(request, call, open);
   if (!open) co_return false;
-  keep = keep && !call.half_closed;
+  keep = keep && (!call.half_closed || buffer_.size() > 0);
   if (job.stream()) co_return co_await stream_out(call, keep);
   const HttpReply reply = job.failure() ? error_reply(dialect_of(request.path),
                                                       call.waiting.cut ? 503 : 500, *job.failure())
@@ -92,6 +100,8 @@ asio::awaitable<HttpReply> Connection::take_in(HttpRequest& request, Protocol pr
   }
   call.charged_tokens = n_most;
   call.waiting.record.prompt_tokens = n_prompt;
+  call.waiting.record.max_tokens = asked.max_tokens;
+  call.waiting.record.n_choices = asked.n_choices;
   const Result<void> submitted = submit(std::move(asked), call);
   if (submitted) co_return HttpReply{};
   const bool draining = loop_.host().draining();
@@ -164,7 +174,10 @@ asio::awaitable<bool> Connection::stream_out(Call& call, bool keep) {
 // bytes that mean nothing: a comment of a stream, an interim response where there is none.
 asio::awaitable<bool> Connection::look_out(Call& call) {
   if (call.half_closed) co_return !stream_.broken();
-  if (!stream_.ended()) co_return true;
+  if (!stream_.ended()) {
+    call.polls = true;
+    co_return true;
+  }
   if (stream_.secure() || old_ || stream_.broken()) co_return false;
   call.half_closed = true;
   loop_.stir_when(tcp::socket::wait_error, stream_.socket(), call.id);
@@ -183,17 +196,17 @@ asio::awaitable<bool> Connection::advance(Call& call) {
     co_return true;
   }
   if (waiting.outputs.empty() && !waiting.stirred) {
-    waiting.bell.expires_after(milliseconds(options_.keep_alive_ms));
+    const auto look_at = Clock::now() + kPollTime;
+    waiting.bell.expires_at(call.polls ? std::min(look_at, call.comment_at) : call.comment_at);
     co_await waiting.bell.async_wait(kAwait);
-    if (waiting.outputs.empty() && job.stream() && !waiting.cut &&
-        waiting.bell.expiry() <= std::chrono::steady_clock::now()) {
+    const bool silent = call.comment_at <= Clock::now();
+    if (silent) call.comment_at = Clock::now() + milliseconds(options_.keep_alive_ms);
+    if (silent && waiting.outputs.empty() && job.stream() && !waiting.cut) {
       const std::string comment = comment_chunk("keep-alive");
       co_return co_await send(comment, &waiting);
     }
   }
-  // Inside TLS the first bytes may be other than an end, which then stirs nobody.
-  const bool looks =
-      std::exchange(waiting.stirred, false) || (stream_.secure() && buffer_.size() == 0);
+  const bool looks = std::exchange(waiting.stirred, false) || call.polls;
   if (looks && !co_await look_out(call)) co_return false;
   std::string pieces;
   while (!waiting.outputs.empty()) {
@@ -203,6 +216,7 @@ asio::awaitable<bool> Connection::advance(Call& call) {
     if (job.said_all() && !was_said) loop_.host().cancel(call.id);
   }
   if (!job.stream() || pieces.empty()) co_return true;
+  call.comment_at = Clock::now() + milliseconds(options_.keep_alive_ms);
   co_return co_await send(pieces, &waiting);
 }
 

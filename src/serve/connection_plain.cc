@@ -23,11 +23,7 @@ asio::awaitable<bool> Connection::answer(HttpRequest& request, const Tenant& ten
   } else {
     co_await loop_.aside(request.body.size(), [&] { reply = looked_up(request); });
   }
-  if (request.path == kConsoleState && reply.status == 200) {
-    loop_.metrics().responded(request.path, reply.status);  // once a second: the log says nothing
-  } else {
-    loop_.answered(request, reply, tenant_text(tenant));
-  }
+  loop_.answered(request, reply, tenant_text(tenant));
   co_return co_await write(reply, keep);
 }
 
@@ -38,10 +34,11 @@ HttpReply Connection::looked_up(const HttpRequest& request) const {
     return {.body = console_state(status, loop_.metrics(), loop_.view())};
   }
   if (request.path == "/metrics") {
-    return {.body = loop_.metrics().text(status, loop_.service().options().model_name),
-            .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+    return {
+        .body = loop_.metrics().text(status, loop_.service().options().model_name, loop_.build()),
+        .content_type = "text/plain; version=0.0.4; charset=utf-8"};
   }
-  return plain_reply(request, loop_.service(), options_.version, loop_.host().draining());
+  return plain_reply(request, loop_.service(), loop_.build(), loop_.host().draining());
 }
 
 asio::awaitable<bool> Connection::administer(const HttpRequest& request, const Tenant& tenant,
@@ -52,9 +49,11 @@ asio::awaitable<bool> Connection::administer(const HttpRequest& request, const T
   if (!order) {
     reply = error_reply(Dialect::kOpenAi, 400, order.error().message);
   } else if (const auto report = co_await loop_.ask(*order)) {
-    reply.body = cache_body(*report, keys);
+    reply.body = cache_body(*report, loop_.gate().keys(),
+                            [&](const std::string& salt) { return loop_.host().tag_of(salt); });
   } else {
     reply = error_reply(Dialect::kOpenAi, 503, "cache: the server is going down");
+    reply.retry_after_s = loop_.drain_left_s();
   }
   loop_.answered(request, reply, tenant_text(tenant));
   co_return co_await write(reply, keep);

@@ -25,6 +25,7 @@ class EngineHost {
   Result<RequestId> submit(Request request) { return engine_.submit(std::move(request)); }
   int64_t retry_us(TenantId tenant) const { return engine_.retry_us(tenant); }
   void cancel(RequestId id) { engine_.cancel(id); }
+  uint64_t tag_of(const std::string& salt) const { return engine_.tag_of(salt); }
   EngineStatus status() const { return engine_.mailbox().status(); }
   // The answer is called on a thread of the host. kExhausted after drain().
   Result<void> ask(const CacheOrder& order, Mailbox::CacheAnswer answer) {

@@ -10,7 +10,7 @@ namespace {
 
 // What a path asks for; nothing: no key.
 std::optional<KeyRole> needed_role(const std::string& path) {
-  if (path == "/health" || path == "/ready" || is_console_file(path)) return std::nullopt;
+  if (is_probe(path) || is_console_file(path)) return std::nullopt;
   if (path == "/metrics" || path == kConsoleState) return KeyRole::kMetrics;
   return is_admin(path) ? KeyRole::kAdmin : KeyRole::kUser;
 }
@@ -37,7 +37,7 @@ void Gate::replace(KeyRing keys) {
 
 Gate::Entry Gate::enter(const HttpRequest& request) const {
   const Dialect dialect = dialect_of(request.path);
-  const std::optional<KeyRole> needed = needed_role(request.path);
+  const std::optional<KeyRole> needed = needed_role(route_path(request.path));
   if (!needed || (open() && *needed != KeyRole::kAdmin)) return {.tenant = anybody_};
   if (open()) {
     return {.refusal = error_reply(
@@ -46,20 +46,23 @@ Gate::Entry Gate::enter(const HttpRequest& request) const {
                     ": wanted a server with keys, found none")};
   }
   if (request.key.empty()) {
-    return {.refusal = error_reply(
-                dialect, 401,
-                "key: wanted Authorization: Bearer KEY or x-api-key: KEY, found neither")};
+    return {
+        .refusal = error_reply(
+            dialect, 401, "key: wanted Authorization: Bearer KEY or x-api-key: KEY, found neither"),
+        .wants_key = true};
   }
   const Tenant* tenant = keys_.find(request.key);
   if (tenant == nullptr) {
-    return {.refusal =
-                error_reply(dialect, 401, "key: wanted a key of this server, found another")};
+    return {.refusal = error_reply(dialect, 401, "key: wanted a key of this server, found another"),
+            .wants_key = true};
   }
   if (tenant->role != KeyRole::kAdmin && tenant->role != *needed) {
     return {.refusal =
                 error_reply(dialect, 403,
                             std::string("key: wanted one of the role ") + key_role_name(*needed) +
-                                ", found one of the role " + key_role_name(tenant->role))};
+                                ", found one of the role " + key_role_name(tenant->role)),
+            .wants_key = true,
+            .caller = tenant_text(*tenant)};
   }
   return {.tenant = *tenant};
 }

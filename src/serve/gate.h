@@ -30,6 +30,8 @@ class Gate {
   struct Entry {
     std::optional<Tenant> tenant;
     HttpReply refusal;
+    bool wants_key = false;  // another key would have been let in
+    std::string caller;      // with 403, what the log says of the key's tenant
   };
   Entry enter(const HttpRequest& request) const;
 

@@ -15,6 +15,8 @@ struct HttpRequest {
   std::string body;
   std::string key;  // Authorization: Bearer, else x-api-key; empty: none
   std::string if_none_match;
+  std::string peer = {};  // address and port that it came from
+  std::string id = {};    // its answer's, which the client is told
 };
 
 struct HttpReply {

@@ -47,6 +47,12 @@ Result<void> validate_limit(const char* what, int64_t value) {
                  ", found " + std::to_string(value));
 }
 
+Result<void> validate_limits(const QuotaLimits& limits) {
+  FATHOM_RETURN_IF_ERROR(validate_limit("requests_per_minute", limits.requests_per_minute));
+  FATHOM_RETURN_IF_ERROR(validate_limit("tokens_per_minute", limits.tokens_per_minute));
+  return validate_limit("concurrent_requests", limits.concurrent_requests);
+}
+
 Result<void> validate_tenant(const Tenant& tenant) {
   FATHOM_RETURN_IF_ERROR(validate_name(tenant.name));
   if (tenant.salt.size() < 16 || tenant.salt.size() > 128) {
@@ -58,9 +64,7 @@ Result<void> validate_tenant(const Tenant& tenant) {
   if (std::abs(tenant.priority) > kPriorityMax) {
     return invalid("priority: wanted -100 to 100, found " + std::to_string(tenant.priority));
   }
-  FATHOM_RETURN_IF_ERROR(validate_limit("requests_per_minute", tenant.quota.requests_per_minute));
-  FATHOM_RETURN_IF_ERROR(validate_limit("tokens_per_minute", tenant.quota.tokens_per_minute));
-  return validate_limit("concurrent_requests", tenant.quota.concurrent_requests);
+  return validate_limits(tenant.quota);
 }
 
 }  // namespace
@@ -72,6 +76,10 @@ std::optional<KeyRole> key_role(std::string_view name) {
 }
 
 const char* key_role_name(KeyRole role) { return kRoles[static_cast<size_t>(role)]; }
+
+std::string tenant_text(const Tenant& tenant) {
+  return tenant.name.empty() ? "" : " tenant=" + tenant.name;
+}
 
 Result<void> KeyRing::add(Tenant tenant) {
   FATHOM_RETURN_IF_ERROR(validate_tenant(tenant));
@@ -112,11 +120,21 @@ std::string cache_salt(const Tenant& tenant) {
   return {digest.begin(), digest.end()};
 }
 
-Result<NewKey> make_key(const std::string& name) {
+Result<NewKey> make_key(const std::string& name, KeyRole role, const QuotaLimits& limits) {
   FATHOM_RETURN_IF_ERROR(validate_name(name));
+  FATHOM_RETURN_IF_ERROR(validate_limits(limits));
   NewKey made = {.key = "sk-fathom-" + random_hex(24)};
   made.table = "[[key]]\nname = \"" + name + "\"\nsha256 = \"" + to_hex(digest_of(made.key)) +
                "\"\nsalt = \"" + random_hex(16) + "\"\n";
+  if (role != KeyRole::kUser) {
+    made.table += "role = \"" + std::string(key_role_name(role)) + "\"\n";
+  }
+  const auto add = [&](const char* member, int64_t limit) {
+    if (limit != 0) made.table += std::string(member) + " = " + std::to_string(limit) + "\n";
+  };
+  add("requests_per_minute", limits.requests_per_minute);
+  add("tokens_per_minute", limits.tokens_per_minute);
+  add("concurrent_requests", limits.concurrent_requests);
   return made;
 }
 

@@ -38,6 +38,9 @@ struct Tenant {
   QuotaLimits quota;
 };
 
+// What the log says of it; nothing where it has no name.
+std::string tenant_text(const Tenant& tenant);
+
 class KeyRing {
  public:
   // kInvalid where the name, a number or the salt is out of its bounds, or where another tenant has
@@ -68,12 +71,14 @@ std::string cache_salt(const Tenant& tenant);
 // line and the member.
 Result<KeyRing> read_keys(const std::string& text, const std::string& where);
 
-// A key that was never there before, and the table [[key]] that admits it.
+// A key that was never there before, and the table [[key]] that admits it. kInvalid: the name, or
+// a limit out of its bounds.
 struct NewKey {
   std::string key;
   std::string table;
 };
-Result<NewKey> make_key(const std::string& name);
+Result<NewKey> make_key(const std::string& name, KeyRole role = KeyRole::kUser,
+                        const QuotaLimits& limits = {});
 
 // A tenant of all rights for one key that stands in no file. kInvalid: it is shorter than 16 bytes.
 Result<Tenant> only_tenant(std::string_view key);

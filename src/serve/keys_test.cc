@@ -56,6 +56,16 @@ TEST(Keys, NoTwoKeysOrSaltsAreAlike) {
   EXPECT_FALSE(make_key(std::string(65, 'a')));
 }
 
+TEST(NewKey, HasTheRoleAndTheLimitsThatWereAsked) {
+  const QuotaLimits limits = {.requests_per_minute = 60, .concurrent_requests = 2};
+  const NewKey made = *make_key("watch", KeyRole::kMetrics, limits);
+  const KeyRing ring = *read_keys(made.table, "keys");
+  ASSERT_NE(ring.find(made.key), nullptr);
+  EXPECT_EQ(ring.find(made.key)->role, KeyRole::kMetrics);
+  EXPECT_EQ(ring.find(made.key)->quota, limits);
+  EXPECT_FALSE(make_key("a", KeyRole::kUser, {.tokens_per_minute = kQuotaMax + 1}));
+}
+
 TEST(Keys, TheCacheIsRootedInNameAndSaltAndNotInTheKey) {
   const Tenant a = {.name = "ab", .key = {1}, .salt = "cccccccccccccccc"};
   Tenant rotated = a;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "serve/process_figures.h"
+
 namespace fathom {
 namespace {
 
@@ -15,10 +17,32 @@ const std::vector<double> kTokenS = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.
 const std::vector<double> kWholeS = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
                                      30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
 
+const std::vector<double> kTokens = {1,     2,   5,      10,     20,   50,     100,
+                                     200,   500, 1000,   2000,   5000, 10'000, 20'000,
+                                     50000, 1e5, 200000, 500000, 1e6};
+const std::vector<double> kChoices = {1, 2, 5, 10, 20};
+
 struct Named {
   const char* label;
   int64_t value;
 };
+
+// By the names of Prometheus' own clients.
+void write_process(PrometheusText& out) {
+  const ProcessFigures now = process_figures();
+  const auto gauge = [&](const char* name, const char* help, double value) {
+    if (value >= 0) out.gauge(name, help, value);
+  };
+  gauge("process_start_time_seconds", "When the process began, since 1970.", now.start_s);
+  gauge("process_resident_memory_bytes", "Memory that it has.",
+        static_cast<double>(now.resident_bytes));
+  gauge("process_virtual_memory_bytes", "Addresses that it has.",
+        static_cast<double>(now.virtual_bytes));
+  gauge("process_open_fds", "Files that it has open.", static_cast<double>(now.open_files));
+  gauge("process_max_fds", "Files that it may have open.", static_cast<double>(now.open_files_max));
+  out.family("process_cpu_seconds_total", "counter", "Time of processors that it took.");
+  out.sample(now.cpu_s);
+}
 
 void labelled(PrometheusText& out, const char* label, const std::vector<Named>& samples) {
   for (const Named& named : samples) out.sample(named.value, {{label, named.label}});
@@ -34,7 +58,15 @@ ServerMetrics::ServerMetrics()
     : first_token_s_(kFirstTokenS),
       between_tokens_s_(kTokenS),
       per_token_s_(kTokenS),
-      whole_s_(kWholeS) {
+      whole_s_(kWholeS),
+      queued_s_(kWholeS),
+      prefill_s_(kWholeS),
+      decode_s_(kWholeS),
+      inference_s_(kWholeS),
+      prompt_tokens_(kTokens),
+      answered_tokens_(kTokens),
+      max_tokens_(kTokens),
+      n_choices_(kChoices) {
   for (const char* reason : {"stop", "length", "abort", "error"}) ended_[reason] = 0;
   for (const char* reason : {"key", "queue", "drain", "bodies", "connections",
                              "requests_per_minute", "tokens_per_minute", "concurrent_requests"}) {
@@ -56,6 +88,7 @@ void ServerMetrics::arrived(CallRecord& call, const Output& output, double now_s
   if (n == 0) return;
   if (call.first_s == 0) {
     call.first_s = now_s;
+    call.queued_s = 1e-6 * static_cast<double>(output.usage.queued_us);
     first_token_s_.observe(now_s - call.begun_s);
     if (n > 1) between_tokens_s_.observe(0, n - 1);
   } else {
@@ -68,13 +101,30 @@ void ServerMetrics::ended(const CallRecord& call, const std::string& reason, dou
   ++ended_[reason];
   whole_s_.observe(now_s - call.begun_s);
   if (call.answered_tokens > 1) per_token_s_.observe(call.seconds_per_token());
+  prompt_tokens_.observe(static_cast<double>(call.prompt_tokens));
+  answered_tokens_.observe(static_cast<double>(call.answered_tokens));
+  max_tokens_.observe(static_cast<double>(call.max_tokens));
+  n_choices_.observe(static_cast<double>(call.n_choices));
+  if (call.first_s == 0) return;
+  // The engine's time and the server's differ by what is on its way between them.
+  const double started_s = std::min(call.begun_s + call.queued_s, call.first_s);
+  queued_s_.observe(started_s - call.begun_s);
+  prefill_s_.observe(call.first_s - started_s);
+  decode_s_.observe(call.last_s - call.first_s);
+  inference_s_.observe(call.last_s - started_s);
 }
 
-std::string ServerMetrics::text(const EngineStatus& engine, const std::string& model_name) const {
+std::string ServerMetrics::text(const EngineStatus& engine, const std::string& model_name,
+                                const PrometheusText::Labels& build) const {
   PrometheusText out(PrometheusText::Labels{{"model_name", model_name}});
   write_engine(out, engine);
   if (!engine.tiers.empty()) write_tiers(out, engine);
+  write_times(out);
+  write_sizes(out);
   write_server(out);
+  out.family("fathom_build_info", "gauge", "What the program is, in labels.");
+  out.sample(int64_t{1}, build);
+  write_process(out);
   return out.text();
 }
 
@@ -178,7 +228,7 @@ void ServerMetrics::write_tiers(PrometheusText& out, const EngineStatus& engine)
   out.sample(static_cast<double>(n.restore_us) * 1e-6);
 }
 
-void ServerMetrics::write_server(PrometheusText& out) const {
+void ServerMetrics::write_times(PrometheusText& out) const {
   out.histogram("vllm:time_to_first_token_seconds", "From the whole request to its first token.",
                 first_token_s_);
   out.histogram("vllm:inter_token_latency_seconds", "Between tokens as they came.",
@@ -189,6 +239,24 @@ void ServerMetrics::write_server(PrometheusText& out) const {
                 "Of each call, from its first token to its last, over the tokens after the first.",
                 per_token_s_);
   out.histogram("vllm:e2e_request_latency_seconds", "From the whole request to its end.", whole_s_);
+  out.histogram("vllm:request_queue_time_seconds",
+                "From the whole request to its first slot; these four of calls with a token.",
+                queued_s_);
+  out.histogram("vllm:request_prefill_time_seconds", "From there to its first token.", prefill_s_);
+  out.histogram("vllm:request_decode_time_seconds", "From there to its last token.", decode_s_);
+  out.histogram("vllm:request_inference_time_seconds", "From its first slot to its last token.",
+                inference_s_);
+}
+
+void ServerMetrics::write_sizes(PrometheusText& out) const {
+  out.histogram("vllm:request_prompt_tokens", "Tokens of each call's prompt.", prompt_tokens_);
+  out.histogram("vllm:request_generation_tokens", "Tokens of its answers.", answered_tokens_);
+  out.histogram("vllm:request_params_max_tokens", "Tokens that each of its answers may have.",
+                max_tokens_);
+  out.histogram("vllm:request_params_n", "Its choices.", n_choices_);
+}
+
+void ServerMetrics::write_server(PrometheusText& out) const {
   out.family("vllm:request_success_total", "counter",
              "Calls that were taken in and ended, by reason (abort: their client went away).");
   for (const auto& [reason, n] : ended_) out.sample(n, {{"finished_reason", reason}});

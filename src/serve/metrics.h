@@ -17,7 +17,10 @@ struct CallRecord {
   double begun_s = 0;  // its request had come whole
   double first_s = 0;  // first and last tokens; 0: none yet
   double last_s = 0;
+  double queued_s = 0;  // until the first slot; of calls with a token
   int64_t prompt_tokens = 0;
+  int64_t max_tokens = 0;  // that each choice may have
+  int64_t n_choices = 1;
   int64_t answered_tokens = 0;
   EndReason end = EndReason::kNone;
   Usage usage;  // where `end` is not kNone
@@ -45,12 +48,15 @@ class ServerMetrics {
   const std::map<std::string, int64_t>& ends() const { return ended_; }        // by reason
   const Histogram& first_token_s() const { return first_token_s_; }
 
-  // The text of /metrics.
-  std::string text(const EngineStatus& engine, const std::string& model_name) const;
+  // The text of /metrics. `build`: names and values of what the program is.
+  std::string text(const EngineStatus& engine, const std::string& model_name,
+                   const PrometheusText::Labels& build = {}) const;
 
  private:
   void write_engine(PrometheusText& out, const EngineStatus& engine) const;
   void write_tiers(PrometheusText& out, const EngineStatus& engine) const;
+  void write_times(PrometheusText& out) const;
+  void write_sizes(PrometheusText& out) const;
   void write_server(PrometheusText& out) const;
 
   std::map<std::pair<std::string, int>, int64_t> responses_;
@@ -60,6 +66,14 @@ class ServerMetrics {
   Histogram between_tokens_s_;
   Histogram per_token_s_;
   Histogram whole_s_;
+  Histogram queued_s_;
+  Histogram prefill_s_;
+  Histogram decode_s_;
+  Histogram inference_s_;
+  Histogram prompt_tokens_;
+  Histogram answered_tokens_;
+  Histogram max_tokens_;
+  Histogram n_choices_;
 };
 
 }  // namespace fathom

@@ -46,8 +46,10 @@ TEST(ServerMetrics, TellsWhatWasDone) {
   for (int i = 0; i < 50; ++i) metrics.responded("", 404);
   metrics.responded("", 431);
   metrics.refused("queue");
-  CallRecord call = {.begun_s = 10};
-  metrics.arrived(call, tokens(1), 10.5);
+  CallRecord call = {.begun_s = 10, .prompt_tokens = 90, .max_tokens = 64, .n_choices = 2};
+  Output first = tokens(1);
+  first.usage.queued_us = 125'000;
+  metrics.arrived(call, first, 10.5);
   metrics.arrived(call, tokens(2), 10.7);
   metrics.arrived(call, tokens(0, EndReason::kStop), 10.8);
   metrics.ended(call, "stop", 11);
@@ -86,6 +88,15 @@ TEST(ServerMetrics, TellsWhatWasDone) {
   EXPECT_EQ(read.value("vllm:time_per_output_token_seconds_count"), 2);
   EXPECT_EQ(read.value("vllm:request_time_per_output_token_seconds_count"), 1);
   EXPECT_EQ(read.value("vllm:e2e_request_latency_seconds_sum"), 1);
+  EXPECT_EQ(read.value("vllm:request_queue_time_seconds_sum"), 0.125);
+  EXPECT_EQ(read.value("vllm:request_prefill_time_seconds_sum"), 0.375);
+  EXPECT_NEAR(read.value("vllm:request_decode_time_seconds_sum"), 0.2, 1e-9);
+  EXPECT_NEAR(read.value("vllm:request_inference_time_seconds_sum"), 0.575, 1e-9);
+  EXPECT_EQ(read.value("vllm:request_prompt_tokens_bucket", "le=\"100\""), 1);
+  EXPECT_EQ(read.value("vllm:request_prompt_tokens_bucket", "le=\"50\""), 0);
+  EXPECT_EQ(read.value("vllm:request_generation_tokens_sum"), 3);
+  EXPECT_EQ(read.value("vllm:request_params_max_tokens_sum"), 64);
+  EXPECT_EQ(read.value("vllm:request_params_n_sum"), 2);
   EXPECT_EQ(read.value("vllm:request_success_total", "finished_reason=\"stop\""), 1);
   EXPECT_EQ(read.value("vllm:request_success_total", "finished_reason=\"abort\""), 0);
   EXPECT_EQ(
@@ -94,6 +105,26 @@ TEST(ServerMetrics, TellsWhatWasDone) {
   EXPECT_EQ(read.value("fathom_http_responses_total", "route=\"other\",status=\"404\""), 50);
   EXPECT_EQ(read.value("fathom_http_responses_total", "status=\"431\""), 1);
   EXPECT_EQ(read.value("fathom_refused_requests_total", "reason=\"queue\""), 1);
+}
+
+// Times are of calls that were given a token, sizes of all.
+TEST(ServerMetrics, ACallWithoutATokenHasNoTimes) {
+  ServerMetrics metrics;
+  metrics.ended({.begun_s = 1, .prompt_tokens = 5}, "abort", 2);
+  const PrometheusReader read(metrics.text({}, "m"));
+  EXPECT_EQ(read.value("vllm:request_queue_time_seconds_count"), 0);
+  EXPECT_EQ(read.value("vllm:request_decode_time_seconds_count"), 0);
+  EXPECT_EQ(read.value("vllm:request_prompt_tokens_count"), 1);
+}
+
+TEST(ServerMetrics, TellsOfTheProgramAndItsProcess) {
+  const PrometheusReader read(ServerMetrics().text({}, "m", {{"version", "1"}, {"commit", "c"}}));
+  EXPECT_EQ(read.value("fathom_build_info", "version=\"1\",commit=\"c\""), 1);
+  EXPECT_GT(read.value("process_start_time_seconds"), 1'700'000'000);
+  EXPECT_GT(read.value("process_resident_memory_bytes"), 1 << 20);
+  EXPECT_GE(read.value("process_open_fds"), 3);
+  EXPECT_GE(read.value("process_max_fds"), read.value("process_open_fds"));
+  EXPECT_GE(read.value("process_cpu_seconds_total"), 0);
 }
 
 TEST(ServerMetrics, TellsOfEachTier) {

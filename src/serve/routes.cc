@@ -23,7 +23,7 @@ namespace json = boost::json;
 struct PlainCall {
   const HttpRequest& request;
   const ChatService& service;
-  const std::string& version;
+  const BuildFacts& build;
   bool draining = false;
 };
 // What stands before the name of a model; empty: another path.
@@ -58,7 +58,9 @@ HttpReply ready(const PlainCall& call) {
 }
 
 HttpReply version(const PlainCall& call) {
-  return {.body = json_output(json::object{{"version", call.version}})};
+  json::object facts;
+  for (const auto& [name, value] : call.build) facts[name] = value;
+  return {.body = json_output(facts)};
 }
 
 std::string rfc3339(int64_t seconds) {
@@ -167,6 +169,15 @@ HttpReply error_reply(Dialect dialect, int status, const std::string& message) {
           .error = message};
 }
 
+bool is_probe(const std::string& path) { return path == "/health" || path == "/ready"; }
+
+std::string route_path(const std::string& path) {
+  if (path == "/") return "/console";
+  if (!path.ends_with('/')) return path;
+  const std::string shorter = path.substr(0, path.size() - 1);
+  return find_route(path) == nullptr && find_route(shorter) != nullptr ? shorter : path;
+}
+
 std::string route_label(const std::string& path) {
   const Route* route = find_route(path);
   if (route == nullptr) return "";
@@ -176,6 +187,11 @@ std::string route_label(const std::string& path) {
 std::optional<HttpReply> no_route(const HttpRequest& request) {
   const Dialect dialect = dialect_of(request.path);
   const Route* route = find_route(request.path);
+  if (std::string meant = route_path(request.path); meant != request.path) {
+    HttpReply reply = {.status = 307, .content_type = "text/plain"};
+    reply.headers = {{"Location", std::move(meant)}};
+    return reply;
+  }
   if (route == nullptr) {
     return error_reply(dialect, 404,
                        "path: wanted a route of this server, found " + quote(request.path));
@@ -198,12 +214,12 @@ std::optional<Protocol> protocol_of(const HttpRequest& request) {
 }
 
 HttpReply plain_reply(const HttpRequest& request, const ChatService& service,
-                      const std::string& version, bool draining) {
+                      const BuildFacts& build, bool draining) {
   if (std::optional<HttpReply> none = no_route(request)) return *none;
   const Route* route = find_route(request.path);
   FATHOM_CHECK(route->place == Place::kHere);
   return route->answer(
-      {.request = request, .service = service, .version = version, .draining = draining});
+      {.request = request, .service = service, .build = build, .draining = draining});
 }
 
 HttpReply refusal(Dialect dialect, const Error& error, bool draining, int64_t retry_us) {
@@ -214,9 +230,13 @@ HttpReply refusal(Dialect dialect, const Error& error, bool draining, int64_t re
   return reply;
 }
 
-std::string stream_head() {
-  return "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\n"
-         "Transfer-Encoding: chunked\r\n\r\n";
+std::string stream_head(Dialect dialect, const std::string& id) {
+  std::string head =
+      "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\n"
+      "Transfer-Encoding: chunked\r\n";
+  head += std::string(kIdHeader) + ": " + id + "\r\n";
+  if (dialect == Dialect::kAnthropic) head += std::string(kAnthropicIdHeader) + ": " + id + "\r\n";
+  return head + "\r\n";
 }
 
 std::string comment_chunk(const std::string& text) { return framed(": " + text + "\n\n"); }

@@ -100,7 +100,7 @@ void check_body(const std::string& path, std::string_view body) {
     if (job) return check_job(**job);
     return check_refusal(dialect, refusal(dialect, job.error(), false, 0));
   }
-  const HttpReply reply = plain_reply(request, service(), "0", false);
+  const HttpReply reply = plain_reply(request, service(), {{"version", "0"}}, false);
   if (reply.status != 200) return check_refusal(dialect, reply);
   FATHOM_CHECK(parse_json(reply.body).has_value());
 }

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <new>
+#include <span>
 
+#include "base/hash.h"
 #include "serve/connection.h"
 #include "serve/routes.h"
 #include "serve/tls.h"
@@ -15,9 +17,24 @@ constexpr size_t kLoggedErrorBytes = 400;
 constexpr size_t kLoggedMethodBytes = 32;
 constexpr size_t kShortBodyBytes = 65'536;
 constexpr milliseconds kAcceptPauseMs = milliseconds(200);
-constexpr milliseconds kGoodbyeMs = milliseconds(1000);
-constexpr int64_t kTurnedAwayMax = 32;  // beyond them a connection is closed without a word
 constexpr double kTellAgainS = 60;
+
+BuildFacts facts_of(const ServerOptions& options) {
+  BuildFacts facts = {{"version", options.version}};
+  facts.insert(facts.end(), options.build.begin(), options.build.end());
+  return facts;
+}
+
+// Of this process alone.
+std::string new_id_prefix() {
+  const auto bytes = secret_bytes();
+  return "req_" + to_hex(std::span(bytes).first(8));
+}
+
+// By what watches the server, each second or so.
+bool is_asked_often(const std::string& path) {
+  return path == "/health" || path == "/ready" || path == kConsoleState;
+}
 
 }  // namespace
 
@@ -39,6 +56,8 @@ ServerLoop::ServerLoop(ChatService& service, Engine& engine, const ServerOptions
       engine_(engine),
       options_(options),
       gate_(options.keys),
+      build_(facts_of(options)),
+      id_prefix_(new_id_prefix()),
       acceptor_(io_),
       signals_(io_),
       hangups_(io_),
@@ -72,6 +91,7 @@ void ServerLoop::run() {
   asio::co_spawn(io_, accept(), asio::detached);
   const auto until_stopped = asio::make_work_guard(io_);
   run_loop();
+  over_ = true;
   for (asio::thread_pool* lane : {&short_lane_, &long_lane_}) {
     lane->stop();
     lane->join();
@@ -127,7 +147,8 @@ asio::awaitable<void> ServerLoop::accept() {
   while (true) {
     auto [code, socket] = co_await acceptor_.async_accept(kAwait);
     if (!acceptor_.is_open()) co_return;
-    const bool full = static_cast<int64_t>(connections_.size()) >= options_.max_connections;
+    const bool full =
+        static_cast<int64_t>(connections_.size() - probes_.size()) >= options_.max_connections;
     if ((code || full) && (told_s_ == 0 || steady_seconds() - told_s_ > kTellAgainS)) {
       told_s_ = steady_seconds();
       log("- - connection: wanted a place, found " +
@@ -137,47 +158,35 @@ asio::awaitable<void> ServerLoop::accept() {
       pause.expires_after(kAcceptPauseMs);
       co_await pause.async_wait(kAwait);
       if (!acceptor_.is_open()) co_return;
-    } else if (full) {
-      metrics_.refused("connections");
-      if (n_turned_away_ < kTurnedAwayMax && !tls_) {
-        asio::co_spawn(io_, turn_away(std::move(socket)), asio::detached);
-      }
-    } else {
-      begin(std::move(socket));
+    } else if (!full || make_place_for_probe()) {
+      begin(std::move(socket), full);
     }
   }
 }
 
-void ServerLoop::begin(tcp::socket socket) {
+// Where all places of probes are taken, by the one that has been silent for longest.
+bool ServerLoop::make_place_for_probe() {
+  if (static_cast<int64_t>(probes_.size()) < options_.probe_connections) return true;
+  metrics_.refused("connections");
+  return std::ranges::any_of(
+      probes_, [&](uint64_t number) { return connections_.at(number)->close_silent(); });
+}
+
+void ServerLoop::begin(tcp::socket socket, bool probe) {
   try {
-    asio::co_spawn(io_, connection(std::move(socket)), [this](const std::exception_ptr& failure) {
-      if (failure) failed(failure);
-      if (host_->draining()) end_if_drained();
-    });
+    asio::co_spawn(io_, connection(std::move(socket), probe),
+                   [this](const std::exception_ptr& failure) {
+                     if (failure) failed(failure);
+                     end_if_drained();
+                   });
   } catch (const std::bad_alloc&) {
     failed(std::current_exception());
   }
 }
 
-asio::awaitable<void> ServerLoop::connection(tcp::socket socket) {
-  Connection connection(*this, std::move(socket));
+asio::awaitable<void> ServerLoop::connection(tcp::socket socket, bool probe) {
+  Connection connection(*this, std::move(socket), probe);
   co_await connection.serve();
-}
-
-asio::awaitable<void> ServerLoop::turn_away(tcp::socket socket) {
-  ++n_turned_away_;
-  ByteStream stream(std::move(socket), nullptr);
-  const HttpReply reply =
-      error_reply(Dialect::kOpenAi, 503, "connection: wanted a place, found none");
-  const std::string text =
-      "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
-      "Connection: close\r\nContent-Length: " +
-      std::to_string(reply.body.size()) + "\r\n\r\n" + reply.body;
-  boost::system::error_code ignored;
-  stream.write_now(asio::buffer(text), ignored);
-  metrics_.responded("", reply.status);
-  co_await stream.linger(kGoodbyeMs);
-  --n_turned_away_;
 }
 
 bool ServerLoop::hold_body(int64_t n_bytes) {
@@ -203,13 +212,20 @@ void ServerLoop::cancel(RequestId id) {
 
 uint64_t ServerLoop::enter(Connection& connection) {
   connections_.emplace(++last_connection_, &connection);
+  if (connection.probe()) probes_.insert(last_connection_);
   return last_connection_;
 }
 
-void ServerLoop::leave(uint64_t number) { connections_.erase(number); }
+void ServerLoop::leave(uint64_t number) {
+  connections_.erase(number);
+  probes_.erase(number);
+}
 
-void ServerLoop::limit_reading(asio::steady_timer& timer, uint64_t connection, uint64_t round) {
-  timer.expires_after(milliseconds(options_.read_ms));
+std::string ServerLoop::next_id() { return id_prefix_ + std::to_string(++n_ids_); }
+
+void ServerLoop::limit_reading(asio::steady_timer& timer, milliseconds time, uint64_t connection,
+                               uint64_t round) {
+  timer.expires_after(time);
   timer.async_wait([this, connection, round](boost::system::error_code stopped) {
     const auto found = connections_.find(connection);
     if (!stopped && found != connections_.end()) found->second->end_reading(round);
@@ -255,11 +271,12 @@ void ServerLoop::answered(const HttpRequest& request, const HttpReply& reply,
 
 void ServerLoop::answered(const HttpRequest& request, int status, const std::string& more) {
   metrics_.responded(route_label(request.path), status);
+  if (status < 400 && is_asked_often(request.path)) return;
   const std::string method = request.method.substr(0, kLoggedMethodBytes);
   const bool plain = request.path == route_label(request.path);
   const std::string path = plain ? request.path : quote(request.path);
   log((method.empty() ? "-" : method) + " " + (path.empty() ? "-" : path) + " " +
-      std::to_string(status) + more);
+      std::to_string(status) + " peer=" + request.peer + " id=" + request.id + more);
 }
 
 void ServerLoop::failed(const std::exception_ptr& failure) const {

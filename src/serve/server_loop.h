@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "base/clock.h"
@@ -17,6 +18,7 @@
 #include "serve/console.h"
 #include "serve/gate.h"
 #include "serve/metrics.h"
+#include "serve/routes.h"
 #include "serve/server.h"
 
 namespace fathom {
@@ -43,8 +45,8 @@ class ServerLoop {
   int port() const { return port_; }
   bool unguarded() const { return gate_.open() && !loopback_; }
   void run();
-  void stop();             // any thread
-  void read_keys_again();  // any thread
+  void stop();        // any thread
+  void read_again();  // any thread
 
   // For connections.
   asio::io_context& io() { return io_; }
@@ -54,20 +56,29 @@ class ServerLoop {
   Gate& gate() { return gate_; }
   ServerMetrics& metrics() { return metrics_; }
   ServerView view() const;
+  const BuildFacts& build() const { return build_; }
   asio::ssl::context* tls() { return tls_ ? &*tls_ : nullptr; }
 
   uint64_t enter(Connection& connection);
   void leave(uint64_t number);
-  // A request is on its way while one of these lives: the loop does not end.
+  // For an answer that has no id of its own.
+  std::string next_id();
+  // Seconds until a drain is over at the latest, at least 1.
+  int64_t drain_left_s() const;
+  // A request is on its way while one of these lives. The loop does not end before those that came
+  // ahead of a drain have their answers.
   class Answering {
    public:
-    explicit Answering(ServerLoop& loop) : loop_(loop) { ++loop_.n_answering_; }
-    ~Answering() { --loop_.n_answering_; }
+    explicit Answering(ServerLoop& loop) : loop_(loop), late_(loop.host().draining()) {
+      if (!late_) ++loop_.n_answering_;
+    }
+    ~Answering();
     Answering(const Answering&) = delete;
     Answering& operator=(const Answering&) = delete;
 
    private:
     ServerLoop& loop_;
+    const bool late_;
   };
   // Bytes of a body that is read; false: there are too many.
   bool hold_body(int64_t n_bytes);
@@ -75,8 +86,9 @@ class ServerLoop {
   // Runs the work, which takes a time by the size of a body, on a thread beside the loop. What it
   // throws comes back.
   asio::awaitable<void> aside(size_t body_bytes, const std::function<void()>& work);
-  // After read_ms, tells the connection, if it is still there, that the time for `round` is over.
-  void limit_reading(asio::steady_timer& timer, uint64_t connection, uint64_t round);
+  // After so long, tells the connection, if it is still there, that the time for `round` is over.
+  void limit_reading(asio::steady_timer& timer, milliseconds time, uint64_t connection,
+                     uint64_t round);
 
   void expect(RequestId id, Waiting& waiting) { waiting_.emplace(id, &waiting); }
   // Once, if the answer is still waited for by then.
@@ -104,6 +116,7 @@ class ServerLoop {
   void watch_signals();
   void wait_for_hangup();
   void read_keys();
+  void read_certificate();
   void drain();
   void cut_off();
   void end_if_drained();
@@ -112,9 +125,9 @@ class ServerLoop {
   void run_loop();
   void deliver(std::vector<Output>& outputs);
   asio::awaitable<void> accept();
-  void begin(tcp::socket socket);
-  asio::awaitable<void> connection(tcp::socket socket);
-  asio::awaitable<void> turn_away(tcp::socket socket);
+  void begin(tcp::socket socket, bool probe);
+  asio::awaitable<void> connection(tcp::socket socket, bool probe);
+  bool make_place_for_probe();
 
   ChatService& service_;
   Engine& engine_;
@@ -126,11 +139,16 @@ class ServerLoop {
   std::map<RequestId, Waiting*> waiting_;
   std::map<uint64_t, Asked*> asked_;
   std::map<uint64_t, Connection*> connections_;
+  std::set<uint64_t> probes_;  // of these, those beyond max_connections
   int64_t n_answering_ = 0;
   int64_t body_bytes_ = 0;
-  int64_t n_turned_away_ = 0;  // and not gone yet
-  double told_s_ = 0;          // when a connection was last said to have found no place
-  asio::io_context io_{1};     // ends what still waits, and that leaves the maps: after them
+  double told_s_ = 0;       // when a connection was last said to have found no place
+  double drain_end_s_ = 0;  // while it drains
+  bool over_ = false;       // nothing runs any more
+  const BuildFacts build_;
+  const std::string id_prefix_;
+  uint64_t n_ids_ = 0;
+  asio::io_context io_{1};  // ends what still waits, and that leaves the maps: after them
   tcp::acceptor acceptor_;
   asio::signal_set signals_;
   asio::signal_set hangups_;

@@ -20,8 +20,8 @@ constexpr char kChat[] = "/v1/chat/completions";
 class ServerTest : public testing::Test {
  protected:
   void SetUp() override {
-    served_ = std::make_unique<Served>(
-        ServerOptions{.body_bytes_max = 100'000, .read_ms = 1000, .version = "0"});
+    served_ = std::make_unique<Served>(ServerOptions{
+        .body_bytes_max = 100'000, .read_ms = 1000, .version = "0", .build = {{"commit", "abc"}}});
     server_ = &served_->server();
   }
 
@@ -115,6 +115,8 @@ TEST_F(ServerTest, PlainRoutes) {
   const json::value models = json::parse(client.get("/v1/models")->body);
   EXPECT_EQ(models.at("data").at(0).at("id").as_string(), "fathom-34m");
   EXPECT_EQ(client.get("/nowhere")->status, 404);
+  EXPECT_EQ(json::parse(client.get("/version")->body).at("version").as_string(), "0");
+  EXPECT_EQ(json::parse(client.get("/version")->body).at("commit").as_string(), "abc");
   const auto wrong = client.get(kChat);
   EXPECT_EQ(wrong->status, 405);
   EXPECT_EQ(wrong->headers.at("allow"), "POST");
@@ -339,6 +341,7 @@ TEST_F(ServerTest, ADrainFinishesWhatIsLive) {
   const auto reply = client.read_reply();
   ASSERT_TRUE(reply);
   EXPECT_NE(reply->body.find("data: [DONE]"), std::string::npos);
+  served_->stop();
   EXPECT_FALSE(idle.get("/health"));
 }
 

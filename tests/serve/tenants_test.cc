@@ -6,7 +6,10 @@
 #include <boost/json.hpp>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <mutex>
+#include <regex>
+#include <set>
 #include <thread>
 
 #include "serve/prometheus_testing.h"
@@ -36,8 +39,8 @@ class TenantsTest : public testing::Test {
       keys_[name] = made.key;
       file += made.table + more;
     }
-    served_ = std::make_unique<Served>(
-        ServerOptions{.read_ms = 20'000, .keys = *read_keys(file, "keys")});
+    ring_ = *read_keys(file, "keys");
+    served_ = std::make_unique<Served>(ServerOptions{.read_ms = 20'000, .keys = ring_});
   }
 
   void TearDown() override {
@@ -83,6 +86,7 @@ class TenantsTest : public testing::Test {
   }
 
   std::map<std::string, std::string> keys_;
+  KeyRing ring_;
   std::unique_ptr<Served> served_;
 };
 
@@ -145,6 +149,19 @@ TEST_F(TenantsTest, AnAdministratorSeesTheCacheAndClearsIt) {
   const int64_t n_alice = blocks_of(before, "alice");
   EXPECT_GE(n_alice, 1);
   EXPECT_EQ(blocks_of(before, "bob"), n_alice);
+  // What the store would call the tenants.
+  std::set<std::string> tags;
+  for (const json::value& key : before.at("keys").as_array()) {
+    tags.insert(std::string(key.at("tag").as_string()));
+    if (key.at("name").as_string() != "alice") continue;
+    KeyRoot root;
+    root.tenant_salt = cache_salt(*ring_.named("alice"));
+    char tag[17];
+    std::snprintf(tag, sizeof(tag), "%016lx", tenant_tag(root_key(root)));
+    EXPECT_EQ(key.at("tag").as_string(), tag);
+    EXPECT_EQ(key.at("role").as_string(), "user");
+  }
+  EXPECT_EQ(tags.size(), keys_.size());
   const json::value& blocks = before.at("blocks");
   EXPECT_EQ(blocks.at("cached").as_int64(), 2 * n_alice);
   EXPECT_EQ(blocks.at("pinned").as_int64(), 0);
@@ -255,23 +272,35 @@ TEST_F(TenantsTest, MetricsSayWhatWasDone) {
   EXPECT_FALSE(read.has("fathom_verification_failures_total"));  // nothing is read back yet
 }
 
+// The line without what differs from run to run.
+std::string named(const std::string& line) {
+  const std::regex peer(" peer=127\\.0\\.0\\.1:[0-9]+ ");
+  const std::regex id(" id=(chatcmpl-|req_)[0-9a-f]+");
+  return std::regex_replace(std::regex_replace(line, peer, " PEER "), id, " ID");
+}
+
 TEST_F(TenantsTest, EachRequestIsLoggedOnceWithItsTenant) {
   const json::value usage = ask("alice").at("usage");
   client("")->get("/v1/models");
   client("bob")->get("/v1/models");
+  client("bob")->get("/admin/cache");
+  client("")->get("/health");  // says nothing
   served_->stop();
   const std::vector<std::string> log = served_->log();
-  ASSERT_EQ(log.size(), 3U);
+  ASSERT_EQ(log.size(), 4U);
   const std::string begin =
-      "POST /v1/chat/completions 200 tenant=alice prompt=" +
+      "POST /v1/chat/completions 200 PEER ID tenant=alice prompt=" +
       std::to_string(usage.at("prompt_tokens").as_int64()) +
       " cached=0 replayed=0 answered=" + std::to_string(usage.at("completion_tokens").as_int64()) +
       " first_s=";
-  EXPECT_EQ(log[0].substr(0, begin.size()), begin);
-  EXPECT_EQ(log[1],
-            "GET /v1/models 401: key: wanted Authorization: Bearer KEY or x-api-key: KEY, found "
-            "neither");
-  EXPECT_EQ(log[2], "GET /v1/models 200 tenant=bob");
+  EXPECT_EQ(named(log[0]).substr(0, begin.size()), begin);
+  EXPECT_EQ(named(log[1]),
+            "GET /v1/models 401 PEER ID: key: wanted Authorization: Bearer KEY or x-api-key: KEY, "
+            "found neither");
+  EXPECT_EQ(named(log[2]), "GET /v1/models 200 PEER ID tenant=bob");
+  EXPECT_EQ(named(log[3]),
+            "GET /admin/cache 403 PEER ID tenant=bob: key: wanted one of the role admin, found one "
+            "of the role user");
 }
 
 // Alice's key is replaced and her limit set, bob goes, carol comes; then a file that is broken.
@@ -302,7 +331,7 @@ TEST(KeysReadAgain, TakeThePlaceOfThoseBeforeOrNothingChanges) {
       file = text;
     }
     const size_t n_before = served.log().size();
-    by_signal ? static_cast<void>(::raise(SIGHUP)) : served.server().read_keys_again();
+    by_signal ? static_cast<void>(::raise(SIGHUP)) : served.server().read_again();
     for (int i = 0; i < 6000; ++i) {
       const std::vector<std::string> log = served.log();
       for (size_t at = n_before; at < log.size(); ++at) {
@@ -349,6 +378,8 @@ TEST(OpenServer, ServesAnybodyAndIsAdministeredByNobody) {
   EXPECT_EQ(refused->status, 403);
   EXPECT_EQ(json::parse(refused->body).at("error").at("message").as_string(),
             "/admin/cache: wanted a server with keys, found none");
+  const PrometheusReader read(client.get("/metrics")->body);
+  EXPECT_EQ(read.value("fathom_refused_requests_total", "reason=\"key\""), 0);  // none would do
   Served far({.host = "0.0.0.0"});
   EXPECT_TRUE(far.server().unguarded());
   KeyRing ring;

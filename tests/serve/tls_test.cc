@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
+#include <chrono>
+#include <csignal>
 #include <fstream>
+#include <thread>
 
 #include "base/folder_testing.h"
 #include "self_signed.h"
@@ -127,7 +130,41 @@ TEST_F(Tls, ADrainFinishesWhatIsLive) {
   const auto reply = client.read_reply();
   ASSERT_TRUE(reply);
   EXPECT_NE(reply->body.find("data: [DONE]"), std::string::npos);
+  served.stop();
   EXPECT_FALSE(idle.get("/health"));
+}
+
+// As a new one is put in the place of one that ends; then files that are broken.
+TEST_F(Tls, TheCertificateIsReadAgain) {
+  ServerOptions with_signals = options();
+  with_signals.end_at_signals = true;
+  Served served(with_signals);
+  const SelfSigned renewed = make_self_signed();
+  const auto read_again = [&](const std::string& wanted) {
+    const size_t n_before = served.log().size();
+    ASSERT_EQ(::raise(SIGHUP), 0);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (served.log().size() == n_before && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    ASSERT_GT(served.log().size(), n_before);
+    EXPECT_EQ(served.log().at(n_before).substr(0, wanted.size()), wanted);
+  };
+  HttpClient before(served.port(), made_.certificate);
+  EXPECT_EQ(before.get("/health")->status, 200);
+  write("cert.pem", renewed.certificate);
+  read_again("- - tls: certificate and key kept as they were: tls: " + file("key.pem") + ": ");
+  EXPECT_TRUE(HttpClient(served.port(), made_.certificate).secured());
+  write("key.pem", renewed.key);
+  read_again("- - tls: certificate and key read again");
+  HttpClient after(served.port(), renewed.certificate);
+  ASSERT_TRUE(after.secured());
+  EXPECT_EQ(after.post(kChat, call(""))->status, 200);
+  EXPECT_EQ(before.get("/health")->status, 200);
+  EXPECT_FALSE(HttpClient(served.port(), made_.certificate).secured());
+  write("cert.pem", "");
+  read_again("- - tls: certificate and key kept as they were: tls: " + file("cert.pem") + ": ");
+  EXPECT_TRUE(HttpClient(served.port(), renewed.certificate).secured());
 }
 
 TEST_F(Tls, ACertificateThatCannotBeUsedIsNamed) {
