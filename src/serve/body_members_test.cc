@@ -55,7 +55,7 @@ Read read(Protocol protocol, const std::string& members, int effort = 0) {
   if (!call) return {.refusal = call.error().message};
   return {.extra = call->common.extra,
           .sampling = call->common.sampling,
-          .max_tokens = call->max_tokens,
+          .max_tokens = call->max_tokens ? *call->max_tokens : call->usual_max_tokens,
           .form = answer_form(call->form)};
 }
 

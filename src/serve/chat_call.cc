@@ -55,13 +55,12 @@ CommonFields read_common(BodyFields& fields, Protocol protocol) {
 }
 
 MaxTokens read_max_tokens(BodyFields& fields, const char* name, int64_t own_min, int64_t own_max) {
-  MaxTokens limit = {.own = fields.integer(name, own_min, own_max), .other = {}, .field = name};
+  MaxTokens limit = {.own = fields.integer(name, own_min, own_max), .other = {}};
   for (const char* other : {"max_tokens", "max_completion_tokens", "max_output_tokens"}) {
     if (std::string_view(other) == name) continue;
-    const auto asked = fields.integer(other, 1, kMaxTokensMax);
-    if (!asked || limit.own || limit.other) continue;
-    limit.other = asked;
-    limit.field = other;
+    const auto asked = fields.integer(other, 1, INT64_MAX);
+    if (asked && !limit.own && !limit.other)
+      limit.other = std::min({*asked, own_max, kMaxTokensMax});
   }
   return limit;
 }
@@ -104,12 +103,6 @@ void apply_common(const CommonFields& common, ChatCall* call) {
   sampling.top_p = std::max(sampling.top_p, kTopPMin);
 }
 
-void take_max_tokens(const MaxTokens& limit, ChatCall* call) {
-  call->max_tokens = limit.own;
-  call->other_max_tokens = limit.other;
-  call->max_tokens_field = limit.field;
-}
-
 Result<ChatCall> parse_chat_call(std::string_view body, int effort) {
   FATHOM_ASSIGN_OR_RETURN(const Json parsed, parse_body(body));
   ChatCall call;
@@ -123,7 +116,9 @@ Result<ChatCall> parse_chat_call(std::string_view body, int effort) {
     inner.flag("include_usage", call.include_usage);
     fields.keep(inner.done());
   }
-  take_max_tokens(read_max_tokens(fields, "max_tokens", 1, kMaxTokensMax), &call);
+  const MaxTokens limit = read_max_tokens(fields, "max_tokens", 1, kMaxTokensMax);
+  call.max_tokens = limit.own;
+  call.other_max_tokens = limit.other;
   if (const Json* n = fields.find("n"); n != nullptr && json_text(*n) != "1") {
     fields.refuse("n", "1 (more choices are a matter of Completions)",
                   n->is_number() ? json_text(*n) : n->kind_name());
@@ -143,8 +138,8 @@ Result<int64_t> answer_tokens(const ChatCall& call, int64_t prompt_tokens, int64
                                                : kDefaultThinking;
   return answer_tokens({.prompt_field = call.prompt_field,
                         .max_tokens_field = call.max_tokens_field,
-                        .max_tokens = call.max_tokens ? call.max_tokens : call.other_max_tokens,
-                        .usual = usual},
+                        .max_tokens = call.max_tokens,
+                        .usual = call.other_max_tokens.value_or(usual)},
                        prompt_tokens, context);
 }
 

@@ -36,7 +36,8 @@ struct ChatCall {
   bool stream = false;
   bool include_usage = false;         // in the last chunk of a stream
   std::optional<int64_t> max_tokens;  // as asked for in the protocol's own member
-  // The same in another protocol's, which holds where the own one is absent: an addition.
+  // The same in another protocol's, where the own one is absent: an addition, lowered to what is
+  // possible and never refused for its size.
   std::optional<int64_t> other_max_tokens;
   // With thinking: temperature 1, no penalties, top_p in [0.95, 1]. Without it: top_p 1.
   SamplingOptions sampling;
@@ -67,15 +68,13 @@ struct CommonFields {
 // Refuses what this protocol has not in force (body_members.h).
 CommonFields read_common(BodyFields& fields, Protocol protocol);
 
-// The limit of an answer: in the protocol's own member `name`, or in that of another protocol, so
-// that a bound on cost is never lost.
+// The limit of an answer: in the protocol's own member `name`, or, where that is absent, in that of
+// another protocol, so that a bound on cost is never lost.
 struct MaxTokens {
   std::optional<int64_t> own;
   std::optional<int64_t> other;
-  const char* field = "max_tokens";  // the one that holds
 };
 MaxTokens read_max_tokens(BodyFields& fields, const char* name, int64_t own_min, int64_t own_max);
-void take_max_tokens(const MaxTokens& limit, ChatCall* call);
 
 // The effort that holds where the body's own members say nothing: that of `chat_template_kwargs`
 // (`thinking` or `enable_thinking`, and `reasoning_effort`, as with vLLM and SGLang) or `effort`.

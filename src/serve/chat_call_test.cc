@@ -42,6 +42,10 @@ TEST(ChatCall, TokensOfAnAnswer) {
   EXPECT_EQ(*answer_tokens(call, 100, 1'000'000), 65'536);
   call.request.effort = 100;
   EXPECT_EQ(*answer_tokens(call, 100, 1'000'000), 131'072);
+  call.other_max_tokens = 5;
+  EXPECT_EQ(*answer_tokens(call, 100, 4096), 5);
+  call.other_max_tokens = 5000;  // an addition, so that no call is refused for it
+  EXPECT_EQ(*answer_tokens(call, 100, 4096), 3996);
   call.max_tokens = 3996;
   EXPECT_EQ(*answer_tokens(call, 100, 4096), 3996);
   call.max_tokens = 3997;

@@ -181,9 +181,9 @@ Result<std::unique_ptr<ChatJob>> ChatService::begin_completions(std::string_view
   FATHOM_ASSIGN_OR_RETURN(std::vector<TokenId> ids, completion_ids(call));
   FATHOM_ASSIGN_OR_RETURN(const int64_t max_tokens,
                           answer_tokens({.prompt_field = "prompt",
-                                         .max_tokens_field = call.max_tokens_field,
+                                         .max_tokens_field = "max_tokens",
                                          .max_tokens = call.max_tokens,
-                                         .usual = kUsualCompletion},
+                                         .usual = call.usual_max_tokens},
                                         static_cast<int64_t>(ids.size()), options_.context));
   FATHOM_RETURN_IF_ERROR(check_logged_prompt(call, ids.size()));
   FATHOM_RETURN_IF_ERROR(check_choices(call.n_choices, options_.n_choices_max));

@@ -72,8 +72,8 @@ void read_form(BodyFields& fields, CompletionsCall* call) {
 void read_limit(BodyFields& fields, CompletionsCall* call) {
   const MaxTokens limit =
       read_max_tokens(fields, "max_tokens", 0, call->suffix ? kMaxInfill : kMaxTokensMax);
-  call->max_tokens = limit.own ? limit.own : limit.other;
-  call->max_tokens_field = limit.field;
+  call->max_tokens = limit.own;
+  if (limit.other) call->usual_max_tokens = *limit.other;
   if (call->max_tokens == 0 && !call->echo && !call->prompt_logprobs) {
     fields.refuse("max_tokens", "1 or more without echo and prompt_logprobs", "0");
   }

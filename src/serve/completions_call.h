@@ -26,8 +26,8 @@ struct CompletionsCall {
   std::optional<std::string> suffix;  // not empty
   // As asked for; 0, where the prompt is told of, asks for nothing beside it.
   std::optional<int64_t> max_tokens;
-  const char* max_tokens_field = "max_tokens";
-  bool adds_bos = true;  // ahead of a text
+  int64_t usual_max_tokens = 16;  // where that is absent
+  bool adds_bos = true;           // ahead of a text
   ChatCall form;  // an answer of its `response_format` and `structured_outputs` is bound to them
   int64_t n_choices = 1;
   bool echo = false;
@@ -42,7 +42,6 @@ struct CompletionsCall {
 };
 
 inline constexpr int64_t kMaxChoices = 128;
-inline constexpr int64_t kUsualCompletion = 16;
 inline constexpr int64_t kMaxInfill = 4096;  // tokens of an answer with a suffix
 
 Result<CompletionsCall> parse_completions_call(std::string_view body);

@@ -125,7 +125,9 @@ Result<ChatCall> parse_messages_call(std::string_view body, int effort) {
   }
   fields.object("metadata");
   const CommonFields common = read_common(fields, Protocol::kMessages);
-  take_max_tokens(read_max_tokens(fields, "max_tokens", 1, INT64_MAX), &call);
+  const MaxTokens limit = read_max_tokens(fields, "max_tokens", 1, INT64_MAX);
+  call.max_tokens = limit.own;
+  call.other_max_tokens = limit.other;
   const ChatDefaults defaults = {.effort = read_default_effort(fields, effort)};
   FATHOM_RETURN_IF_ERROR(fields.done());
   FATHOM_ASSIGN_OR_RETURN(call.request, translation.parse(defaults));

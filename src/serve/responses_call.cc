@@ -271,7 +271,9 @@ Result<ResponsesCall> parse_responses_call(std::string_view body, int effort) {
   const CommonFields common = read_common(fields, Protocol::kResponses);
   echo["temperature"] = common.sampling.temperature;
   echo["top_p"] = common.sampling.top_p;
-  take_max_tokens(read_max_tokens(fields, "max_output_tokens", 1, kMaxTokensMax), &chat);
+  const MaxTokens limit = read_max_tokens(fields, "max_output_tokens", 1, kMaxTokensMax);
+  chat.max_tokens = limit.own;
+  chat.other_max_tokens = limit.other;
   const ChatDefaults defaults = {.names = ToolNames::kNamespaced,
                                  .effort = read_default_effort(fields, effort)};
   chat.top_logprobs = fields.integer("top_logprobs", 0, kTopLogprobsMax).value_or(0);
