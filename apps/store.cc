@@ -9,6 +9,7 @@
 #include "apps/numbers.h"
 #include "apps/progress.h"
 #include "apps/signals.h"
+#include "apps/store_prefix.h"
 #include "apps/store_report.h"
 #include "apps/verb.h"
 #include "base/clock.h"
@@ -53,8 +54,9 @@ class StoreVerb final : public Verb {
   const char* help() const override { return "What a folder of kept prefixes holds, and its care"; }
 
   void add_options(CLI::App& app) override {
-    app.add_option("JOB", job_, "stat, ls, check, scrub, compact or erase, see below")
-        ->check(CLI::IsMember({"stat", "ls", "check", "scrub", "compact", "erase"}))
+    app.add_option("JOB", job_, "One of those below")
+        ->check(
+            CLI::IsMember({"stat", "ls", "check", "scrub", "compact", "erase", "export", "import"}))
         ->required();
     app.add_option("FOLDER", folder_, "The store's folder")->required();
     CLI::Option* tenant = app.add_option("--tenant", tenant_text_,
@@ -66,18 +68,19 @@ class StoreVerb final : public Verb {
         app.add_option("--rate", rate_, "scrub: bytes a second, 0: no bound (K, M, G)")
             ->transform(size_number(0, int64_t{1} << 50))
             ->capture_default_str();
-    CLI::Option* key = app.add_option("--store-key", key_file_,
-                                      "check, scrub: unseals every payload, too, with the key in "
-                                      "this file")
-                           ->type_name("FILE");
+    key_ =
+        app.add_option("--store-key", key_file_,
+                       "Key that the store is sealed with; check, scrub: unseal every payload, too")
+            ->type_name("FILE");
     output_.add_to(app);
     CLI::Option* jsonl = app.add_flag("--jsonl", jsonl_, "ls: one JSON object a line")
                              ->excludes(app.get_option("--json"));
-    only_ = {{tenant, {"ls", "erase"}},
-             {chains, {"ls"}},
-             {jsonl, {"ls"}},
-             {rate, {"scrub"}},
-             {key, {"check", "scrub"}}};
+    only_ = prefix_.add_to(app);
+    only_.insert(only_.end(), {{tenant, {"ls", "erase"}},
+                               {chains, {"ls"}},
+                               {jsonl, {"ls"}},
+                               {rate, {"scrub"}},
+                               {key_, {"check", "scrub", "export", "import"}}});
     app.footer(
         "Jobs\n"
         "  stat      identity, bytes and blocks, by age and by tenant; also of a store in use\n"
@@ -85,7 +88,10 @@ class StoreVerb final : public Verb {
         "  check     reads and verifies every record, and the index; of a store not in use\n"
         "  scrub     the same, also of a store in use, at a rate\n"
         "  compact   writes segments with dead bytes anew; of a store not in use\n"
-        "  erase     removes all that is of a --tenant; of a store not in use");
+        "  erase     removes all that is of a --tenant; of a store not in use\n"
+        "  export    writes the prefix that ends with a --block to a file, -o; sealed where the\n"
+        "            store is, but with --clear; also of a store in use\n"
+        "  import    adds the prefix in a file, -f; to a store not in use");
   }
 
   std::string misuse(const TypedOptions& typed) const override {
@@ -94,6 +100,8 @@ class StoreVerb final : public Verb {
         return option->get_name() + ": has no effect with " + job_;
       }
     }
+    const std::string of_prefix = prefix_.misuse(job_, typed.contains(key_));
+    if (!of_prefix.empty()) return of_prefix;
     if (job_ == "erase" && tenant_text_.empty()) return "--tenant: wanted a value, found none";
     if (tenant_text_.empty()) return {};
     const auto tag = parse_tag(tenant_text_);
@@ -111,6 +119,7 @@ class StoreVerb final : public Verb {
     if (job_ == "check") return check(audit_alone());
     if (job_ == "scrub") return check(audit());
     if (job_ == "compact" || job_ == "erase") return rewrite();
+    if (job_ == "export" || job_ == "import") return prefix_.run(job_, folder_, key_file_, output_);
     const Result<StoreSurvey> survey = survey_store(folder_);
     if (!survey) return fail(survey.error());
     if (!survey->index_fault.empty()) {
@@ -223,11 +232,9 @@ class StoreVerb final : public Verb {
     return 0;
   }
 
-  struct OnlyWith {
-    const CLI::Option* option;
-    std::vector<std::string> jobs;
-  };
-  std::vector<OnlyWith> only_;  // what has no effect with other jobs
+  PrefixFlags::OnlyWith only_;
+  const CLI::Option* key_ = nullptr;
+  PrefixFlags prefix_;
   OutputFlags output_;
   std::string job_;
   std::string folder_;

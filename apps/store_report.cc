@@ -19,7 +19,6 @@ namespace json = boost::json;
 
 constexpr int64_t kHourUs = int64_t{3600} * 1'000'000;
 constexpr std::array<int64_t, 4> kAgeHours = {1, 6, 24, 72};
-constexpr size_t kShownKeyDigits = 16;
 
 struct Share {
   int64_t blocks = 0;
@@ -67,8 +66,6 @@ void print_share(const std::string& title, const Share& share) {
 double age_seconds(const RecordHead& head) {
   return static_cast<double>(unix_microseconds() - head.created_us) / 1e6;
 }
-
-std::string short_key(const BlockKey& key) { return to_hex(key.digest).substr(0, kShownKeyDigits); }
 
 }  // namespace
 

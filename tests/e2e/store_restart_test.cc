@@ -245,8 +245,7 @@ TEST_F(StoreRestart, InTheBoundedModeATurnCostsItsTokensAndAWindowAfterEachKill)
       run_program({.args = {"serve", "--listen", "127.0.0.1:0", "--quiet", "--store", store()}});
   EXPECT_EQ(refused.status, 1);
   EXPECT_EQ(refused.err, "fathom: " + store() +
-                             "/store.fathom: wanted the key of a sealed store (--store-key), "
-                             "found none\n");
+                             "/store.fathom: wanted the key that it is sealed with, found none\n");
 }
 
 TEST_F(StoreRestart, DamagedBlocksAreComputedAgain) {

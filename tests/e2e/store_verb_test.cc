@@ -205,7 +205,7 @@ TEST_F(StoreVerb, ASealedStoreIsCountedCheckedAndErasedWithoutItsKey) {
   EXPECT_EQ(result_of("check", {"--store-key", path("key")}).at("blocks").as_int64(), 40);
   spill(path("key"), std::string(64, '6') + "\n");
   expect_failure(store("scrub", {"--store-key", path("key")}),
-                 path("store.fathom") + ": wanted the key that the store is sealed with, found");
+                 path("store.fathom") + ": wanted the key that it is sealed with, found");
   spill(path("key"), "secret");
   const Outcome outcome = store("check", {"--store-key", path("key")});
   expect_failure(outcome, path("key") + ": wanted a key of 32 bytes or 64 hexadecimal digits, fo");
@@ -213,6 +213,32 @@ TEST_F(StoreVerb, ASealedStoreIsCountedCheckedAndErasedWithoutItsKey) {
   fs::remove(path("key"));
   EXPECT_EQ(result_of("erase", {"--tenant", "0000000000000001"}).at("erased").as_int64(), 20);
   EXPECT_EQ(hits(*open(now()), 2, 20), 20);
+}
+
+TEST_F(StoreVerb, APrefixGoesFromOneStoreToAnotherAsAFile) {
+  make_store();
+  const std::string file = path("prefix");
+  const std::string last = to_hex(chain_key(1, 19).digest);
+  const json::object exported = result_of("export", {"--block", last.substr(0, 16), "-o", file});
+  EXPECT_EQ(exported.at("key").as_string(), last);
+  EXPECT_EQ(exported.at("blocks").as_int64(), 20);
+  EXPECT_FALSE(exported.at("sealed").as_bool());
+  const std::string prefix = slurp(file);
+  fs::remove_all(folder_);
+  key_ = key_of(0x55);
+  put_chain(*open(now()), 2, 0, 20);
+  spill(file, prefix);
+  spill(path("key"), std::string(32, 0x55));
+  expect_failure(store("import", {"-f", file}),
+                 "wanted the key that it is sealed with, found none");
+  const Words with_key = {"-f", file, "--store-key", path("key")};
+  EXPECT_EQ(result_of("import", with_key).at("added").as_int64(), 20);
+  EXPECT_EQ(result_of("import", with_key).at("added").as_int64(), 0);
+  EXPECT_EQ(result_of("check", {"--store-key", path("key")}).at("blocks").as_int64(), 40);
+  const Outcome sealed = store("export", {"--block", last, "-o", file});
+  EXPECT_EQ(sealed.out, file + ": 20 blocks, 60000 bytes, sealed\n") << sealed.err;
+  EXPECT_NE(slurp(file), prefix);
+  EXPECT_EQ(hits(*open(now()), 1, 20), 20);
 }
 
 TEST_F(StoreVerb, WrongUsageIsALine) {
@@ -225,6 +251,14 @@ TEST_F(StoreVerb, WrongUsageIsALine) {
                             {"store", "stat", folder(), "--tenant", "0000000000000001"},
                             {"store", "check", folder(), "--rate", "1M"},
                             {"store", "stat", folder(), "--store-key", "key"},
+                            {"store", "export", folder(), "-o", "file"},
+                            {"store", "export", folder(), "--block", std::string(16, '0')},
+                            {"store", "export", folder(), "--block", "0123", "-o", "file"},
+                            {"store", "export", folder(), "--block", std::string(16, '0'), "-o",
+                             "file", "--store-key", "key"},
+                            {"store", "import", folder()},
+                            {"store", "import", folder(), "-f", "file", "--rate", "1M"},
+                            {"store", "check", folder(), "--clear"},
                             {"store", "ls", folder(), "--json", "--jsonl"}}) {
     const Outcome outcome = run_program({.args = args});
     EXPECT_EQ(outcome.status, 2) << args.back();

@@ -10,12 +10,6 @@
 namespace fathom {
 namespace {
 
-constexpr size_t kShownKeyDigits = 16;
-
-std::string key_text(const RecordHead& head) {
-  return to_hex(head.block.key.digest).substr(0, kShownKeyDigits);
-}
-
 class Audit {
  public:
   // `sealer`: null where payloads are not to be unsealed.
@@ -51,7 +45,7 @@ class Audit {
 
 void Audit::say(uint32_t segment, int64_t at, const std::string& what, const RecordHead* row) {
   std::string text = path_of(segment) + ": byte " + std::to_string(at) + ": " + what;
-  if (row != nullptr) text += " (block " + key_text(*row) + ")";
+  if (row != nullptr) text += " (block " + short_key(row->block.key) + ")";
   problems_.push_back({text, row != nullptr ? std::optional(row->place) : std::nullopt});
 }
 
@@ -181,7 +175,7 @@ Result<AuditReport> audit_store(const std::string& folder, const AuditOptions& o
   FATHOM_ASSIGN_OR_RETURN(StoreSurvey survey, survey_store(folder));
   std::unique_ptr<const Sealer> sealer;
   if (options.key) {
-    FATHOM_ASSIGN_OR_RETURN(sealer, open_seal(folder, survey.identity, options.key));
+    FATHOM_ASSIGN_OR_RETURN(sealer, open_seal(card_path(folder), survey.identity, options.key));
   }
   return Audit(std::move(survey), options, std::move(sealer)).run();
 }

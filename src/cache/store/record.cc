@@ -132,13 +132,9 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 Result<Sha256Digest> digest_behind(const std::string& name, const std::string& line) {
-  Sha256Digest digest = {};
-  const bool whole = line.starts_with(name) && line.size() == name.size() + 2 * digest.size();
-  for (size_t i = 0; whole && i < digest.size(); ++i) {
-    const char* begin = line.data() + name.size() + 2 * i;
-    std::from_chars(begin, begin + 2, digest.at(i), 16);
-  }
-  if (whole && name + hex(digest) == line) return digest;
+  const auto digest =
+      parse_digest(std::string_view(line).substr(std::min(name.size(), line.size())));
+  if (digest && line.starts_with(name)) return digest;
   return invalid("wanted '" + name + "' and 64 digits, found '" + line + "'");
 }
 
@@ -299,6 +295,17 @@ Result<void> check_segment(uint32_t number, const StoreIdentity& identity,
     return differs("number", std::to_string(number), std::to_string(header.number));
   }
   return {};
+}
+
+Result<Sha256Digest> parse_digest(std::string_view text) {
+  Sha256Digest digest = {};
+  const bool whole = text.size() == 2 * digest.size();
+  for (size_t i = 0; whole && i < digest.size(); ++i) {
+    const char* begin = text.data() + 2 * i;
+    std::from_chars(begin, begin + 2, digest.at(i), 16);
+  }
+  if (whole && to_hex(digest) == text) return digest;
+  return invalid("wanted 64 hexadecimal digits, found '" + std::string(text) + "'");
 }
 
 std::string segment_name(uint32_t number) {

@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/hash.h"
 #include "base/result.h"
@@ -92,6 +93,9 @@ void seal_segment(uint32_t number, const StoreIdentity& identity, std::span<std:
 // identity's, format's or byte order's.
 Result<void> check_segment(uint32_t number, const StoreIdentity& identity,
                            std::span<const std::byte> page);
+
+// Of 64 hexadecimal digits, lower case; kInvalid for other texts.
+Result<Sha256Digest> parse_digest(std::string_view text);
 
 std::string segment_name(uint32_t number);
 // The number in the name of a segment; -1 for other names.

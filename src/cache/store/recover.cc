@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/temporary.h"
 #include "cache/store/seal.h"
+#include "cache/store/survey.h"
 
 namespace fathom {
 namespace {
@@ -21,8 +22,6 @@ constexpr uint64_t kMaxCardBytes = 4096;
 constexpr int64_t kScanBytes = int64_t{4} << 20;
 constexpr int64_t kIndexBytesMin = int64_t{64} << 20;
 constexpr int64_t kIndexBytesOfRow = 512;  // pages half full, and those of the commit before
-
-std::string card_path(const StoreOptions& options) { return options.folder + "/" + kCard; }
 
 // Nothing of anybody's is there: a lock and what an interrupted start left do not count.
 Result<void> expect_empty(const StoreOptions& options) {
@@ -261,7 +260,7 @@ Result<Recovered> Recovery::run() {
 }  // namespace
 
 Result<Claim> claim_folder(const StoreOptions& options) {
-  const std::string path = card_path(options);
+  const std::string path = card_path(options.folder);
   StoreIdentity identity = options.identity;
   identity.seal.reset();
   if (!fs::exists(path)) {
@@ -277,7 +276,7 @@ Result<Claim> claim_folder(const StoreOptions& options) {
       return invalid(path + ": " + same.error().message);
     }
   }
-  FATHOM_ASSIGN_OR_RETURN(auto sealer, open_seal(options.folder, identity, options.key));
+  FATHOM_ASSIGN_OR_RETURN(auto sealer, open_seal(path, identity, options.key));
   return Claim{identity, std::move(sealer)};
 }
 

@@ -16,18 +16,15 @@ StoreSeal make_seal(const SecretKey& key) {
   return seal;
 }
 
-Result<std::unique_ptr<const Sealer>> open_seal(const std::string& folder,
+Result<std::unique_ptr<const Sealer>> open_seal(const std::string& where,
                                                 const StoreIdentity& identity,
                                                 const std::optional<SecretKey>& key) {
   if (!identity.seal && !key) return std::unique_ptr<const Sealer>();
-  const std::string card = folder + "/store.fathom: ";
-  if (!identity.seal) {
-    return invalid(card + "wanted a sealed store for the key (--store-key), found one in clear");
-  }
-  if (!key) return invalid(card + "wanted the key of a sealed store (--store-key), found none");
+  if (!identity.seal) return invalid(where + ": wanted it sealed with the key, found it in clear");
+  if (!key) return invalid(where + ": wanted the key that it is sealed with, found none");
   const StoreSeal& seal = *identity.seal;
   if (!equal_in_constant_time(key_check(*key, seal.salt), seal.key_check)) {
-    return invalid(card + "wanted the key that the store is sealed with, found another");
+    return invalid(where + ": wanted the key that it is sealed with, found another");
   }
   return std::unique_ptr<const Sealer>(
       std::make_unique<Sealer>(derive_key(*key, seal.salt, "fathom store: payloads")));

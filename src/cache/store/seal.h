@@ -15,10 +15,9 @@ namespace fathom {
 // Of a new store; draws its salt.
 StoreSeal make_seal(const SecretKey& key);
 
-// What payloads of the store in `folder` are sealed and unsealed with; null: they are in clear.
-// kInvalid, with the folder's card, where the key is missing, not the store's, or the store has
-// none.
-Result<std::unique_ptr<const Sealer>> open_seal(const std::string& folder,
+// What payloads are sealed and unsealed with; null: they are in clear. kInvalid, with `where`,
+// where the key is missing, another one, or not needed.
+Result<std::unique_ptr<const Sealer>> open_seal(const std::string& where,
                                                 const StoreIdentity& identity,
                                                 const std::optional<SecretKey>& key);
 

@@ -100,9 +100,9 @@ TEST_F(StoreSealTest, AnotherKeyOrNoneIsRefusedByNameAndNothingIsTouched) {
   const std::string bytes = all_bytes();
   const std::string where = path("store.fathom") + ": ";
   key_ = key_of(6);
-  EXPECT_EQ(refusal(), where + "wanted the key that the store is sealed with, found another");
+  EXPECT_EQ(refusal(), where + "wanted the key that it is sealed with, found another");
   key_.reset();
-  EXPECT_EQ(refusal(), where + "wanted the key of a sealed store (--store-key), found none");
+  EXPECT_EQ(refusal(), where + "wanted the key that it is sealed with, found none");
   EXPECT_EQ(all_bytes(), bytes);
   key_ = key_of(5);
   EXPECT_EQ(hits(*open(options()), 2, 13), 13);
@@ -110,8 +110,7 @@ TEST_F(StoreSealTest, AnotherKeyOrNoneIsRefusedByNameAndNothingIsTouched) {
   key_.reset();
   make_store();
   key_ = key_of(5);
-  EXPECT_EQ(refusal(),
-            where + "wanted a sealed store for the key (--store-key), found one in clear");
+  EXPECT_EQ(refusal(), where + "wanted it sealed with the key, found it in clear");
 }
 
 TEST_F(StoreSealTest, ACardThatIsGoneOrChangedIsRefused) {
@@ -230,7 +229,7 @@ TEST_F(StoreSealTest, ACheckNeedsNoKeyAndRefusesAnotherOne) {
   const auto refused = audit_store(folder(), {.key = key_of(6)});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message,
-            path("store.fathom") + ": wanted the key that the store is sealed with, found another");
+            path("store.fathom") + ": wanted the key that it is sealed with, found another");
   std::string bytes = slurp(path("seg-00000002"));
   bytes.at(3 * kPageBytes + 1000) ^= 1;
   spill(path("seg-00000002"), bytes);

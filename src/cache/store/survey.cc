@@ -4,6 +4,8 @@
 #include <array>
 #include <charconv>
 #include <filesystem>
+#include <set>
+#include <unordered_map>
 
 #include "base/file.h"
 
@@ -16,12 +18,13 @@ constexpr uint64_t kCardBytesMax = 4096;
 constexpr uint64_t kIndexBytesMax = uint64_t{1} << 36;
 constexpr int kIndexTries = 4;
 constexpr size_t kTagDigits = 16;
+constexpr size_t kShownKeyDigits = 16;
 
 Result<StoreIdentity> read_identity(const std::string& folder) {
   std::error_code failure;
   if (!fs::exists(folder, failure)) return not_found(folder + ": no such folder");
   if (!fs::is_directory(folder, failure)) return invalid(folder + ": expected a folder");
-  const std::string path = folder + "/store.fathom";
+  const std::string path = card_path(folder);
   const auto card = read_file(path, kCardBytesMax);
   if (!card && card.error().code == ErrorCode::kNotFound) {
     return invalid(folder + ": wanted a store, found no store.fathom");
@@ -94,6 +97,46 @@ Result<StoreSurvey> survey_store(const std::string& folder) {
   FATHOM_RETURN_IF_ERROR(read_rows(survey));
   FATHOM_RETURN_IF_ERROR(find_segments(survey));
   return survey;
+}
+
+std::string card_path(const std::string& folder) { return folder + "/store.fathom"; }
+
+std::string short_key(const BlockKey& key) { return to_hex(key.digest).substr(0, kShownKeyDigits); }
+
+Result<BlockKey> find_key(const StoreSurvey& survey, const std::string& digits) {
+  std::set<BlockKey> found;
+  for (const IndexRow& row : survey.rows) {
+    const BlockKey& key = row.head.block.key;
+    if (to_hex(key.digest).starts_with(digits)) found.insert(key);
+  }
+  const std::string where = survey.folder + ": block " + digits + ": ";
+  if (found.empty()) return not_found(where + "wanted one, found none");
+  if (found.size() == 1) return *found.begin();
+  return invalid(where + "wanted one, found " + std::to_string(found.size()));
+}
+
+Result<std::vector<IndexRow>> chain_to(const StoreSurvey& survey, const BlockKey& key) {
+  std::unordered_map<BlockKey, const IndexRow*, BlockKeyHash> by_key;
+  for (const IndexRow& row : survey.rows) by_key[row.head.block.key] = &row;
+  std::vector<IndexRow> chain;
+  BlockKey next = key;
+  // No ring of parents is followed for ever.
+  while (chain.size() <= survey.rows.size()) {
+    const auto row = by_key.find(next);
+    if (row == by_key.end()) {
+      return not_found(survey.folder + ": block " + short_key(next) + ": wanted it before block " +
+                       (chain.empty() ? "any" : short_key(chain.back().head.block.key)) +
+                       ", found none");
+    }
+    chain.push_back(*row->second);
+    if (chain.back().head.block.first_position == 0) {
+      std::ranges::reverse(chain);
+      return chain;
+    }
+    next = chain.back().head.block.parent;
+  }
+  return invalid(survey.folder + ": block " + short_key(key) +
+                 ": wanted a first block, found none");
 }
 
 StoreTotals totals_of(std::span<const IndexRow> rows) {

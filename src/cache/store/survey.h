@@ -29,8 +29,21 @@ struct StoreSurvey {
   std::span<const IndexRow> rows_of(uint32_t segment) const;
 };
 
+std::string card_path(const std::string& folder);
+
 // kNotFound: no such folder; kInvalid: no store, or one of another format; kIo.
 Result<StoreSurvey> survey_store(const std::string& folder);
+
+// The key that begins with these 16 to 64 hexadecimal digits; kNotFound where no row has such a
+// one, kInvalid where several have.
+Result<BlockKey> find_key(const StoreSurvey& survey, const std::string& digits);
+
+// The blocks from the first one of its prefix to that of `key`, in this order; kNotFound, with the
+// block that has no row.
+Result<std::vector<IndexRow>> chain_to(const StoreSurvey& survey, const BlockKey& key);
+
+// As messages name a block.
+std::string short_key(const BlockKey& key);
 
 // Blocks of one tenant, or all.
 struct StoreTotals {
