@@ -1,16 +1,19 @@
 // store_speed FOLDER [TOKENS]: what the disk store costs beside its disk, with blocks of the
-// released plan: 900,000 tokens if not given, in FOLDER/store-speed, which is made and removed.
-// Prints a Markdown table: writing and write amplification (device bytes of the process by the
-// kernel's account, over payload bytes), opening, and reading back beside a plain sequential read
-// of the same files, six rounds in turn. Status 1 where a block does not come back.
+// released plan: 900,000 tokens if not given, in FOLDER/store-speed and FOLDER/store-speed-sealed,
+// which are made and removed. Prints a Markdown table: writing and write amplification (device
+// bytes of the process by the kernel's account, over payload bytes), in clear and sealed; opening,
+// and reading both back beside a plain sequential read of the files in clear, six rounds in turn.
+// Status 1 where a block does not come back.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -50,10 +53,16 @@ void fill(std::vector<std::byte>& payload, int64_t number) {
   std::memcpy(payload.data() + payload.size() - sizeof(number), &number, sizeof(number));
 }
 
-double write_all(const StoreOptions& options, int64_t n) {
+struct Written {
+  double bytes = 0;
+  double seconds = 0;
+};
+
+Written write_all(const StoreOptions& options, int64_t n) {
   auto store = DiskStore::open(options);
   FATHOM_CHECK(store.has_value());
-  row("road", (*store)->report().road);
+  const std::string how = options.key ? "sealed: " : "";
+  if (!options.key) row("road", (*store)->report().road);
   std::vector<std::byte> payload = payload_of_key(chain_key(0, 0), kBlockBytes);
   const int64_t before = device_bytes("write_bytes");
   const double begin = steady_seconds();
@@ -65,13 +74,13 @@ double write_all(const StoreOptions& options, int64_t n) {
   const double seconds = steady_seconds() - begin;
   const TierCounters counters = (*store)->counters();
   const auto bytes = static_cast<double>(counters.put_payload_bytes);
-  row("blocks kept", std::to_string(counters.kept));
-  row("written, MB/s of payload", fmt::format("{:.0f}", bytes / seconds / 1e6));
-  row("bytes of segments over payload",
+  row(how + "blocks kept", std::to_string(counters.kept));
+  row(how + "written, MB/s of payload", fmt::format("{:.0f}", bytes / seconds / 1e6));
+  row(how + "bytes of segments over payload",
       fmt::format("{:.4f}", static_cast<double>(counters.written_bytes) / bytes));
-  row("device bytes over payload, index included",
+  row(how + "device bytes over payload, index included",
       fmt::format("{:.4f}", static_cast<double>(device_bytes("write_bytes") - before) / bytes));
-  return bytes;
+  return {bytes, seconds};
 }
 
 // Seconds of a plain read of all segments.
@@ -120,42 +129,60 @@ double read_blocks(DiskStore& store, int64_t n, std::vector<std::byte>& into) {
   return seconds;
 }
 
-void read_all(const StoreOptions& options, int64_t n, double bytes) {
-  double begin = steady_seconds();
+std::unique_ptr<DiskStore> opened(const StoreOptions& options) {
   auto store = DiskStore::open(options);
   FATHOM_CHECK(store.has_value());
+  return std::move(*store);
+}
+
+void read_all(const StoreOptions& options, const StoreOptions& sealed, int64_t n, double bytes) {
+  double begin = steady_seconds();
+  std::unique_ptr<DiskStore> store = opened(options);
   row("open with the index, ms", fmt::format("{:.1f}", (steady_seconds() - begin) * 1e3));
+  const std::unique_ptr<DiskStore> sealed_store = opened(sealed);
   std::vector<std::byte> into(static_cast<size_t>(n * kBlockBytes));
-  double best_of_files = 1e9;
-  double best_of_blocks = 1e9;
+  // A plain read, the store in clear, the sealed one.
+  std::array<double, 3> best = {1e9, 1e9, 1e9};
   for (int64_t round = 0; round < kRounds; ++round) {
+    std::array<double, 3> seconds = {};
     // Who comes first takes turns: a disk may be fast for a while and slow behind it.
-    double blocks = 0;
-    if (round % 2 == 1) blocks = read_blocks(**store, n, into);
-    const double files = read_files(options);
-    if (round % 2 == 0) blocks = read_blocks(**store, n, into);
-    best_of_files = std::min(best_of_files, files);
-    best_of_blocks = std::min(best_of_blocks, blocks);
-    row(fmt::format("round {}: files, blocks, MB/s", round + 1),
-        fmt::format("{:.0f}, {:.0f}", bytes / files / 1e6, bytes / blocks / 1e6));
+    for (size_t i = 0; i < seconds.size(); ++i) {
+      const size_t who = (i + static_cast<size_t>(round)) % seconds.size();
+      seconds.at(who) = who == 0   ? read_files(options)
+                        : who == 1 ? read_blocks(*store, n, into)
+                                   : read_blocks(*sealed_store, n, into);
+      best.at(who) = std::min(best.at(who), seconds.at(who));
+    }
+    row(fmt::format("round {}: files, blocks, sealed blocks, MB/s", round + 1),
+        fmt::format("{:.0f}, {:.0f}, {:.0f}", bytes / seconds[0] / 1e6, bytes / seconds[1] / 1e6,
+                    bytes / seconds[2] / 1e6));
   }
-  row("best time of blocks over best time of files",
-      fmt::format("{:.3f}", best_of_blocks / best_of_files));
-  const std::vector<BlockKey> keys = [&] {
-    std::vector<BlockKey> all;
-    for (int64_t i = 0; i < n; ++i) all.push_back(chain_key(1, i));
-    return all;
-  }();
+  row("best time of blocks over best time of files", fmt::format("{:.3f}", best[1] / best[0]));
+  row("best time of sealed blocks over best time of blocks",
+      fmt::format("{:.3f}", best[2] / best[1]));
+  std::vector<BlockKey> keys;
+  for (int64_t i = 0; i < n; ++i) keys.push_back(chain_key(1, i));
   begin = steady_seconds();
-  FATHOM_CHECK((*store)->count(keys) == n);
+  FATHOM_CHECK(store->count(keys) == n);
   row("count of all keys, ms", fmt::format("{:.2f}", (steady_seconds() - begin) * 1e3));
-  store = io_error("closed");
+  store.reset();
   fs::remove(options.folder + "/index.mdb");
   begin = steady_seconds();
-  store = DiskStore::open(options);
-  FATHOM_CHECK(store.has_value());
-  FATHOM_CHECK((*store)->counters().n_blocks == n);
+  store = opened(options);
+  FATHOM_CHECK(store->counters().n_blocks == n);
   row("open without the index, s", fmt::format("{:.2f}", steady_seconds() - begin));
+}
+
+// The cipher alone, on a block that is in the processor's cache.
+void seal_blocks(int64_t n) {
+  const Sealer sealer(SecretKey{});
+  std::vector<std::byte> payload = payload_of_key(chain_key(0, 0), kBlockBytes);
+  SealTag tag = {};
+  const double begin = steady_seconds();
+  for (int64_t i = 0; i < n; ++i) tag = sealer.seal({}, {}, payload);
+  const double sealed = steady_seconds() - begin;
+  FATHOM_CHECK(sealer.open({}, {}, payload, tag));
+  row("the cipher alone, MB/s", fmt::format("{:.0f}", n * kBlockBytes / sealed / 1e6));
 }
 
 int run(const std::string& folder, int64_t tokens) {
@@ -165,9 +192,17 @@ int run(const std::string& folder, int64_t tokens) {
   const int64_t n = tokens / kBlockTokensOfPlan;
   fmt::print("| figure | value |\n|---|---|\n");
   row("tokens, payload MB", fmt::format("{}, {:.0f}", tokens, n * kBlockBytes / 1e6));
-  const double bytes = write_all(options, n);
-  read_all(options, n, bytes);
+  StoreOptions sealed = options;
+  sealed.folder += "-sealed";
+  sealed.key = secret_bytes();
+  const Written in_clear = write_all(options, n);
+  const Written with_key = write_all(sealed, n);
+  row("time of writing sealed over in clear",
+      fmt::format("{:.3f}", with_key.seconds / in_clear.seconds));
+  read_all(options, sealed, n, in_clear.bytes);
+  seal_blocks(n);
   fs::remove_all(options.folder);
+  fs::remove_all(sealed.folder);
   return 0;
 }
 
