@@ -1,12 +1,15 @@
-// Goal: kill -9 costs time only. Method: 200 trials with a fixed seed; tests/long/store_crash.sh
-// goes on to 10,000. What was in use before the kill is what stays after it.
+// Goal: kill -9 costs time only. Method: 200 trials of writers and of rewriters with a fixed seed;
+// tests/long/store_crash.sh goes on to 10,000 and 2,000. What was in use before the kill is what
+// stays after it.
 #include "crash.h"
 
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/folder_testing.h"
 #include "cache/store/store_testing.h"
+#include "rewrite_crash.h"
 
 namespace fathom {
 namespace {
@@ -59,6 +62,19 @@ TEST_F(StoreCrashTest, TwoHundredKillsBringNoWrongByteAndLoseNothingPublished) {
   EXPECT_GT(counts.published, 1000);
   EXPECT_GT(counts.read, 2000);
   EXPECT_GT(counts.rebuilt, 20);
+}
+
+TEST_F(StoreCrashTest, TwoHundredKillsOfARewriteLoseNothingAndLeaveNothingOfWhatIsErased) {
+  const RewriteCrashCounts counts = run_rewrite_trials(folder(), 200, 20261202);
+  EXPECT_EQ(counts.first_fault, "");
+  EXPECT_EQ(counts.wrong, 0);
+  EXPECT_EQ(counts.found, counts.kept);
+  EXPECT_EQ(counts.problems, 0);
+  EXPECT_EQ(counts.left, 0);
+  // That the trials were any.
+  EXPECT_GT(counts.killed_at_work, 60);
+  EXPECT_GT(counts.half_done, 40);
+  EXPECT_GT(counts.erased, 2000);
 }
 
 }  // namespace
