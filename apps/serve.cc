@@ -101,6 +101,9 @@ class ServeVerb final : public Verb {
     if (tls_cert_.empty() != tls_key_.empty()) {
       return "--tls-cert, --tls-key: wanted both or none, found one";
     }
+    if (!tiers_.windows.empty() && session_bytes_ == 0) {
+      return "--windows: wanted it with --session-bytes above 0, found 0";
+    }
     ServerOptions options;
     const Result<void> read = read_address(&options);
     return read ? std::string() : read.error().message;
@@ -162,8 +165,7 @@ class ServeVerb final : public Verb {
     const TokenTrie tokens(*loaded.tokenizer);
     EngineOptions of_engine = engine_options(loaded, tokens);
     FATHOM_ASSIGN_OR_RETURN(const OpenTiers tiers,
-                            tiers_.open(session, flags_, output_.quiet, &of_engine.key_root));
-    tiers.add_to(of_engine);
+                            tiers_.open(session, flags_, output_.quiet, executor, &of_engine));
     Engine engine(executor, of_engine);
     if (!output_.quiet) {
       options.log = log_line;

@@ -18,6 +18,7 @@ constexpr uint64_t kConfigBytesMax = 1 << 20;
 constexpr int64_t kSegmentBytesMax = int64_t{256} << 20;
 constexpr int64_t kSegments = 8;  // of a small store
 constexpr int64_t kQueueBytesMax = int64_t{64} << 20;
+constexpr int64_t kStateQueueBytes = int64_t{256} << 20;
 
 // What decides the bytes of a block beside weights, layout and ids: values of the configuration,
 // the rounding of index scores, and this program. Backend, threads and schedule do not.
@@ -47,11 +48,29 @@ std::string store_line(const DiskStore& disk, const std::string& folder) {
   return line;
 }
 
+// All that decides the bytes of a state beside its key: the layout of windows and blocks, and which
+// rows the decoder sees.
+Sha256Digest spec_of_states(const Sha256Digest& kv_spec, const std::string& mode) {
+  const std::string text = "fathom states 1, blocks " + to_hex(kv_spec) + ", mode " + mode;
+  return sha256(std::as_bytes(std::span(text)));
+}
+
+// Of every sequence of the executor, in bytes.
+Result<int64_t> state_bytes(Executor& executor) {
+  FATHOM_ASSIGN_OR_RETURN(Sequence sequence, executor.open());
+  const auto slot = read_slot(executor, sequence);
+  const auto n = static_cast<int64_t>(pack_state(executor, sequence, slot).size());
+  executor.close(sequence);
+  return n + executor.blocks().block_bytes();
+}
+
 }  // namespace
 
 void OpenTiers::add_to(EngineOptions& options) const {
   if (host) options.tiers.push_back({"host", host.get()});
   if (disk) options.tiers.push_back({"disk", disk.get()});
+  if (shared) options.tiers.push_back({"shared", shared.get()});
+  options.states = states.get();
 }
 
 void TierFlags::add_to(CLI::App& app) {
@@ -81,10 +100,37 @@ void TierFlags::add_to(CLI::App& app) {
                  "Seconds that a request waits for blocks of a tier before it computes them")
       ->check(whole_number(1, 3600))
       ->capture_default_str();
+  CLI::Option* shared_folder =
+      app.add_option("--shared", shared,
+                     "Keep computed prefixes in this folder too, which other servers have at the "
+                     "same time")
+          ->type_name("DIR");
+  app.add_option("--shared-size", shared_bytes, "Bytes of that folder, whoever writes them")
+      ->transform(size_number(int64_t{16} << 20, int64_t{1} << 50))
+      ->needs(shared_folder)
+      ->capture_default_str();
+  app.add_option("--shared-age", shared_hours, "Hours that a block is kept there, room allowing")
+      ->check(whole_number(1, 24 * 3650))
+      ->needs(shared_folder)
+      ->capture_default_str();
+  CLI::Option* url =
+      app.add_option("--windows", windows,
+                     "A server of the Redis protocol where the states that turns go on from are "
+                     "shared with other processes for --session-ttl")
+          ->type_name("redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]")
+          ->check([](const std::string& text) {
+            const auto address = parse_redis_url(text);
+            return address ? std::string() : address.error().message;
+          });
+  app.add_option("--windows-ms", windows_ms,
+                 "Milliseconds that a request waits for such a state before it does without")
+      ->check(whole_number(1, 60'000))
+      ->needs(url)
+      ->capture_default_str();
 }
 
 Result<OpenTiers> TierFlags::open(const Session& session, const ModelFlags& flags, bool quiet,
-                                  KeyRoot* root) const {
+                                  Executor& executor, EngineOptions* options) const {
   OpenTiers tiers;
   std::function<void(const std::string&)> problem;
   if (!quiet) {
@@ -94,21 +140,39 @@ Result<OpenTiers> TierFlags::open(const Session& session, const ModelFlags& flag
     };
   }
   if (host_bytes > 0) tiers.host = std::make_unique<HostTier>(host_bytes, problem);
-  if (store.empty()) return tiers;
+  if (!store.empty() || !shared.empty() || !windows.empty()) {
+    const LoadedModel& loaded = session.loaded;
+    FATHOM_ASSIGN_OR_RETURN(ThreadPool pool, ThreadPool::make(flags.threads));
+    options->key_root.weights = cached_fingerprint(*loaded.checkpoint, pool);
+    FATHOM_ASSIGN_OR_RETURN(options->key_root.encoder_version, arithmetic_of(loaded, flags));
+  }
+  if (!store.empty()) {
+    FATHOM_RETURN_IF_ERROR(open_disk(session, quiet, options->key_root, problem, &tiers));
+  }
+  if (!shared.empty()) {
+    FATHOM_RETURN_IF_ERROR(open_shared(session, quiet, options->key_root, &tiers));
+  }
+  if (!windows.empty()) {
+    FATHOM_RETURN_IF_ERROR(open_states(flags, quiet, executor, *options, &tiers));
+  }
+  tiers.add_to(*options);
+  options->states_us_max = windows_ms * 1000;
+  return tiers;
+}
+
+Result<void> TierFlags::open_disk(const Session& session, bool quiet, const KeyRoot& root,
+                                  const std::function<void(const std::string&)>& problem,
+                                  OpenTiers* tiers) const {
   std::optional<SecretKey> key;
   if (!store_key.empty()) {
     FATHOM_ASSIGN_OR_RETURN(key, read_key(store_key));
   }
-  const LoadedModel& loaded = session.loaded;
-  FATHOM_ASSIGN_OR_RETURN(ThreadPool pool, ThreadPool::make(flags.threads));
-  root->weights = cached_fingerprint(*loaded.checkpoint, pool);
-  FATHOM_ASSIGN_OR_RETURN(root->encoder_version, arithmetic_of(loaded, flags));
   const int64_t segment = store_bytes / kSegments / kPageBytes * kPageBytes;
   FATHOM_ASSIGN_OR_RETURN(
-      tiers.disk,
+      tiers->disk,
       DiskStore::open({.folder = store,
-                       .identity = {.weights = root->weights,
-                                    .spec = loaded.model->kv_spec().id(),
+                       .identity = {.weights = root.weights,
+                                    .spec = root.spec,
                                     .block_bytes = session.runner->blocks().block_bytes()},
                        .key = key,
                        .max_bytes = store_bytes,
@@ -116,8 +180,44 @@ Result<OpenTiers> TierFlags::open(const Session& session, const ModelFlags& flag
                        .segment_bytes = std::min(kSegmentBytesMax, segment),
                        .queue_bytes = std::min(kQueueBytesMax, segment),
                        .problem = problem}));
-  if (!quiet) note(store_line(*tiers.disk, store) + (key ? ", sealed" : ""));
-  return tiers;
+  if (!quiet) note(store_line(*tiers->disk, store) + (key ? ", sealed" : ""));
+  return {};
+}
+
+Result<void> TierFlags::open_shared(const Session& session, bool quiet, const KeyRoot& root,
+                                    OpenTiers* tiers) const {
+  FATHOM_ASSIGN_OR_RETURN(
+      tiers->shared,
+      SharedStore::open({.folder = shared,
+                         .identity = {.weights = root.weights,
+                                      .spec = root.spec,
+                                      .block_bytes = session.runner->blocks().block_bytes()},
+                         .max_bytes = shared_bytes,
+                         .max_age_us = shared_hours * 3600 * 1'000'000}));
+  if (quiet) return {};
+  const TierCounters counters = tiers->shared->counters();
+  note("shared " + shared + ": " + std::to_string(counters.n_blocks) + " blocks, " +
+       gigabytes(counters.held_bytes) + " of " + gigabytes(counters.max_bytes) + " GB");
+  return {};
+}
+
+Result<void> TierFlags::open_states(const ModelFlags& flags, bool quiet, Executor& executor,
+                                    const EngineOptions& options, OpenTiers* tiers) const {
+  FATHOM_ASSIGN_OR_RETURN(const RedisAddress address, parse_redis_url(windows));
+  FATHOM_ASSIGN_OR_RETURN(const int64_t bytes, state_bytes(executor));
+  const KeyRoot& root = options.key_root;
+  tiers->states = std::make_unique<RedisStates>(
+      RedisStatesOptions{.address = address,
+                         .identity = {.weights = root.weights,
+                                      .spec = spec_of_states(root.spec, flags.mode),
+                                      .block_bytes = bytes},
+                         .ttl_us = options.sessions.ttl_us,
+                         .find_us = windows_ms * 1000,
+                         .queue_bytes = std::max(kStateQueueBytes, 2 * bytes)});
+  if (quiet) return {};
+  note("windows " + address.shown() + ": states of at most " + gigabytes(bytes) + " GB, " +
+       std::to_string(options.sessions.ttl_us / 1'000'000) + " s");
+  return {};
 }
 
 }  // namespace fathom

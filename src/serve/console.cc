@@ -73,6 +73,27 @@ json::array tiers_json(const std::vector<TierReport>& tiers) {
   return list;
 }
 
+// Null where there is no place for them.
+json::value states_json(const EngineStatus& engine) {
+  if (!engine.states) return nullptr;
+  const StateCounters& of = *engine.states;
+  const EngineCounters& n = engine.counters;
+  return json::object{{"hits", of.hits},
+                      {"missing", of.missing},
+                      {"bad", of.bad},
+                      {"failed", of.failed},
+                      {"paused", of.paused},
+                      {"kept", of.kept},
+                      {"dropped", of.dropped_full + of.dropped_failed + of.dropped_paused},
+                      {"put_bytes", of.put_bytes},
+                      {"hit_bytes", of.hit_bytes},
+                      {"timeouts", of.timeouts},
+                      {"refusals", of.refusals},
+                      {"protocol", of.protocol},
+                      {"late", n.n_late_fetches},
+                      {"wait_us", n.fetch_us}};
+}
+
 json::object steps_json(const EngineCounters& n) {
   return {{"count", n.n_steps},
           {"rows", n.n_rows},
@@ -149,6 +170,7 @@ std::string console_state(const EngineStatus& engine, const ServerMetrics& metri
         {"late", n.n_late_restores},
         {"tokens", n.restored_tokens},
         {"wait_us", n.restore_us}}},
+      {"shared_states", states_json(engine)},
       {"steps", steps_json(n)},
       {"preempted", {{"parked", n.n_parked}, {"dropped", n.n_dropped}}},
       {"requests",

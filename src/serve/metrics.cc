@@ -119,6 +119,7 @@ std::string ServerMetrics::text(const EngineStatus& engine, const std::string& m
   PrometheusText out(PrometheusText::Labels{{"model_name", model_name}});
   write_engine(out, engine);
   if (!engine.tiers.empty()) write_tiers(out, engine);
+  if (engine.states) write_states(out, engine);
   write_times(out);
   write_sizes(out);
   write_server(out);
@@ -226,6 +227,44 @@ void ServerMetrics::write_tiers(PrometheusText& out, const EngineStatus& engine)
   out.counter("fathom_restored_tokens_total", "Tokens whose blocks came.", n.restored_tokens);
   out.family("fathom_restore_seconds_total", "counter", "Time of these waits.");
   out.sample(static_cast<double>(n.restore_us) * 1e-6);
+}
+
+// States shared with other processes.
+void ServerMetrics::write_states(PrometheusText& out, const EngineStatus& engine) const {
+  const StateCounters& of = *engine.states;
+  out.family("fathom_shared_states_finds_total", "counter",
+             "States of sessions looked for, by how that went: there and verified, not there, "
+             "there and damaged, no answer, or no attempt for a while after failures.");
+  labelled(out, "result",
+           {{"hit", of.hits},
+            {"missing", of.missing},
+            {"bad", of.bad},
+            {"failed", of.failed},
+            {"paused", of.paused}});
+  out.family("fathom_shared_states_puts_total", "counter",
+             "States offered, by what became of them.");
+  labelled(out, "result",
+           {{"kept", of.kept},
+            {"full", of.dropped_full},
+            {"failed", of.dropped_failed},
+            {"paused", of.dropped_paused}});
+  out.family("fathom_shared_states_bytes_total", "counter", "Bytes of states that went and came.");
+  labelled(out, "kind", {{"put", of.put_bytes}, {"hit", of.hit_bytes}});
+  out.family("fathom_shared_states_failures_total", "counter",
+             "Failed exchanges with the server: no whole answer in time, no connection, or an "
+             "answer that is none.");
+  labelled(out, "reason",
+           {{"timeout", of.timeouts}, {"connection", of.refusals}, {"protocol", of.protocol}});
+  out.counter("fathom_shared_states_connects_total", "Connections that were tried.", of.connects);
+  const EngineCounters& n = engine.counters;
+  out.counter("fathom_fetches_total", "Waits for such a state.", n.n_fetches);
+  out.counter("fathom_fetched_states_total", "Of these, with a state.", n.n_fetched_states);
+  out.counter("fathom_late_fetches_total", "Of these, longer than the bound: done without.",
+              n.n_late_fetches);
+  out.counter("fathom_unfit_states_total", "States of another shape than this process's.",
+              n.n_unfit_states);
+  out.family("fathom_fetch_seconds_total", "counter", "Time of these waits.");
+  out.sample(static_cast<double>(n.fetch_us) * 1e-6);
 }
 
 void ServerMetrics::write_times(PrometheusText& out) const {

@@ -57,6 +57,7 @@ class ServerMetrics {
   void write_tiers(PrometheusText& out, const EngineStatus& engine) const;
   void write_times(PrometheusText& out) const;
   void write_sizes(PrometheusText& out) const;
+  void write_states(PrometheusText& out, const EngineStatus& engine) const;
   void write_server(PrometheusText& out) const;
 
   std::map<std::pair<std::string, int>, int64_t> responses_;

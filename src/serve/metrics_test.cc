@@ -164,5 +164,30 @@ TEST(ServerMetrics, TellsOfEachTier) {
   EXPECT_EQ(read.value("fathom_restore_seconds_total"), 1.5);
 }
 
+TEST(ServerMetrics, TellsOfSharedStates) {
+  EngineStatus engine;
+  EXPECT_EQ(ServerMetrics().text(engine, "m").find("fathom_shared_states"), std::string::npos);
+  engine.states = StateCounters{.kept = 8,
+                                .dropped_full = 1,
+                                .hits = 5,
+                                .missing = 2,
+                                .bad = 3,
+                                .timeouts = 4,
+                                .put_bytes = 800,
+                                .hit_bytes = 500};
+  engine.counters.n_fetches = 9;
+  engine.counters.n_late_fetches = 2;
+  engine.counters.fetch_us = 250'000;
+  const PrometheusReader read(ServerMetrics().text(engine, "m"));
+  EXPECT_EQ(read.value("fathom_shared_states_finds_total", "result=\"hit\""), 5);
+  EXPECT_EQ(read.value("fathom_shared_states_finds_total", "result=\"bad\""), 3);
+  EXPECT_EQ(read.value("fathom_shared_states_puts_total", "result=\"kept\""), 8);
+  EXPECT_EQ(read.value("fathom_shared_states_puts_total", "result=\"full\""), 1);
+  EXPECT_EQ(read.value("fathom_shared_states_bytes_total", "kind=\"hit\""), 500);
+  EXPECT_EQ(read.value("fathom_shared_states_failures_total", "reason=\"timeout\""), 4);
+  EXPECT_EQ(read.value("fathom_late_fetches_total"), 2);
+  EXPECT_EQ(read.value("fathom_fetch_seconds_total"), 0.25);
+}
+
 }  // namespace
 }  // namespace fathom

@@ -139,8 +139,8 @@ TEST(Usage, EmptyValuesAreRefused) {
       {{"bench", "--csv", ""}, empty("--csv")},
       {{"bench", "--proxy-dir", ""}, empty("--proxy-dir")},
   };
-  for (const char* name :
-       {"--keys", "--new-key", "--tls-cert", "--tls-key", "--name", "--listen", "--store"}) {
+  for (const char* name : {"--keys", "--new-key", "--tls-cert", "--tls-key", "--name", "--listen",
+                           "--store", "--shared", "--windows"}) {
     uses.push_back({{"serve", name, ""}, empty(name)});
   }
   for (const char* option : {"--model", "--stop", "--config", "--file", "-m"}) {
@@ -202,6 +202,11 @@ TEST(Usage, FlagsWithoutEffectAreRefused) {
       {{"serve", "--store-size", "1G"}, {"wanted --store-size with --store"}},
       {{"serve", "--store-age", "9"}, {"wanted --store-age with --store"}},
       {{"serve", "--store-key", "k"}, {"wanted --store-key with --store"}},
+      {{"serve", "--shared-size", "1G"}, {"wanted --shared-size with --shared"}},
+      {{"serve", "--windows-ms", "9"}, {"wanted --windows-ms with --windows"}},
+      {{"serve", "--windows", "redis://h", "--session-bytes", "0"},
+       {"--windows: wanted it with --session-bytes above 0, found 0"}},
+      {{"serve", "--windows", "h:6379"}, {"--windows: wanted redis://", "found another scheme"}},
       {{"tokenize", "--decode", "--plain"}, {"wanted one of --", "found both"}},
       {{"prompt", "--tools"}, {"wanted --tools with --parse"}},
       {{"prompt", "--no-think"}, {"wanted --no-think with --parse"}},
