@@ -2,9 +2,12 @@
 // probabilities as without one, every full block read and not computed; damaged blocks are computed
 // again; a store of another model is refused and left alone. Method: the built program, killed at
 // once while a request runs; a server without a store says what the answers are.
+#include <sys/mount.h>
+
 #include <algorithm>
 #include <cmath>
 
+#include "base/small_disk_testing.h"
 #include "session_server.h"
 
 namespace fathom {
@@ -16,6 +19,9 @@ namespace {
 
 class StoreRestart : public SessionServer {
  protected:
+  // Where a disk was mounted.
+  ~StoreRestart() override { ::umount2((folder() + "/disk").c_str(), MNT_DETACH); }
+
   // A first turn of each session, then a kill while another request runs.
   std::vector<Turn> first_turns_and_kill() {
     std::vector<Turn> turns;
@@ -135,6 +141,35 @@ TEST_F(StoreRestart, DamagedBlocksAreComputedAgain) {
   ASSERT_EQ(again.size(), alone.size());
   for (size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(again[i].choice, alone[i].choice) << i;
   EXPECT_GT(n_bad, 0);
+}
+
+TEST_F(StoreRestart, OnADiskThatIsFullServingGoesOn) {
+  const std::string disk = folder() + "/disk";
+  if (!mount_small_disk(disk, int64_t{64} << 20)) GTEST_SKIP() << "this user may not mount";
+  {
+    // Somebody else's, all but the room for some blocks.
+    std::ofstream other(disk + "/other", std::ios::binary);
+    const std::string page(4096, 'x');
+    while (std::filesystem::space(disk).available > 130'000) other << page << std::flush;
+  }
+  std::vector<Turn> first;
+  for (int i = 0; i < 8; ++i) first.push_back({.prompt = opening(i)});
+  double n_failed = 0;
+  const std::vector<Turn> full =
+      second_turns({"--store", disk + "/store"}, first, [&](int port, pid_t) {
+        n_failed = metric(port, "fathom_tier_puts_total", "result=\"failed\"");
+        EXPECT_GT(metric(port, "fathom_tier_puts_total", "result=\"kept\""), 0);
+        EXPECT_EQ(metric(port, "fathom_tier_reads_total", "\"bad\""), 0);
+      });
+  EXPECT_GT(n_failed, 0);  // it was full
+  const std::vector<Turn> alone = second_turns({}, first);
+  ASSERT_EQ(full.size(), alone.size());
+  for (size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(full[i].choice, alone[i].choice) << i;
+  // What was kept before is of use after.
+  const std::vector<Turn> again = second_turns(
+      {"--store", disk + "/store"}, first,
+      [&](int port, pid_t) { EXPECT_GT(metric(port, "fathom_restored_tokens_total", ""), 0); });
+  for (size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(again[i].choice, alone[i].choice) << i;
 }
 
 TEST_F(StoreRestart, AStoreOfAnotherModelIsRefusedAndLeftAlone) {
