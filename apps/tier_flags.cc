@@ -17,7 +17,6 @@ namespace {
 constexpr uint64_t kConfigBytesMax = 1 << 20;
 constexpr int64_t kSegmentBytesMax = int64_t{256} << 20;
 constexpr int64_t kSegments = 8;  // of a small store
-constexpr int64_t kQueueBytesMax = int64_t{64} << 20;
 constexpr int64_t kStateQueueBytes = int64_t{256} << 20;
 
 // What decides the bytes of a block beside weights, layout and ids: values of the configuration,
@@ -178,7 +177,6 @@ Result<void> TierFlags::open_disk(const Session& session, bool quiet, const KeyR
                        .max_bytes = store_bytes,
                        .max_age_us = store_hours * 3600 * 1'000'000,
                        .segment_bytes = std::min(kSegmentBytesMax, segment),
-                       .queue_bytes = std::min(kQueueBytesMax, segment),
                        .problem = problem}));
   if (!quiet) note(store_line(*tiers->disk, store) + (key ? ", sealed" : ""));
   return {};

@@ -2,8 +2,6 @@
 // probabilities as without one, every full block read and not computed; damaged blocks are computed
 // again; a store of another model is refused and left alone. Method: the built program, killed at
 // once while a request runs; a server without a store says what the answers are.
-#include <sys/mount.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -19,8 +17,6 @@ namespace {
 
 class StoreRestart : public SessionServer {
  protected:
-  // Where a disk was mounted.
-  ~StoreRestart() override { ::umount2((folder() + "/disk").c_str(), MNT_DETACH); }
 
   // A first turn of each session, then a kill while another request runs.
   std::vector<Turn> first_turns_and_kill() {
@@ -145,7 +141,8 @@ TEST_F(StoreRestart, DamagedBlocksAreComputedAgain) {
 
 TEST_F(StoreRestart, OnADiskThatIsFullServingGoesOn) {
   const std::string disk = folder() + "/disk";
-  if (!mount_small_disk(disk, int64_t{64} << 20)) GTEST_SKIP() << "this user may not mount";
+  const SmallDisk small(disk, int64_t{64} << 20);
+  if (!small.mounted()) GTEST_SKIP() << "this user may not mount";
   {
     // Somebody else's, all but the room for some blocks.
     std::ofstream other(disk + "/other", std::ios::binary);

@@ -1,8 +1,6 @@
 // Goal: on a disk that is really full the store loses what it cannot write and nothing else, and
 // never brings a wrong byte. Method: a file system of 64 MiB, a store whose bound is far above it,
 // blocks of the released model's size; then the room goes to somebody else, and comes back.
-#include <sys/mount.h>
-
 #include <fstream>
 
 #include "base/small_disk_testing.h"
@@ -19,11 +17,7 @@ constexpr int64_t kDepth = 40;  // blocks of a chain
 class FullDiskTest : public FolderTest {
  protected:
   void SetUp() override {
-    if (!mount_small_disk(folder(), kDiskBytes)) GTEST_SKIP() << "this user may not mount";
-    mounted_ = true;
-  }
-  void TearDown() override {
-    if (mounted_) ::umount2(folder().c_str(), MNT_DETACH);
+    if (!disk_.mounted()) GTEST_SKIP() << "this user may not mount";
   }
 
   StoreOptions options() const {
@@ -75,7 +69,7 @@ class FullDiskTest : public FolderTest {
   }
 
  private:
-  bool mounted_ = false;
+  const SmallDisk disk_{folder(), kDiskBytes};
 };
 
 TEST_F(FullDiskTest, LosesWhatItCannotWriteAndNothingElse) {

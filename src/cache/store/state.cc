@@ -6,13 +6,19 @@
 #include "base/clock.h"
 
 namespace fathom {
+namespace {
+
+constexpr int64_t kQueueShare = 4;  // of the bound: a small store has no large queue
+
+}  // namespace
 
 StoreState::StoreState(const StoreOptions& given, Disk& disk, std::unique_ptr<const Sealer> sealer)
     : options(given),
       disk(disk),
       sealer(std::move(sealer)),
       slot_bytes(record_bytes(given.identity.block_bytes)),
-      n_slots(std::max<int64_t>(1, given.queue_bytes / slot_bytes)),
+      n_slots(std::max<int64_t>(
+          1, std::min(given.queue_bytes, given.max_bytes / kQueueShare) / slot_bytes)),
       ring(n_slots * slot_bytes),
       slots(static_cast<size_t>(n_slots)),
       catalog(given.worth != nullptr ? *given.worth : kRecomputeWorth),
