@@ -2,7 +2,7 @@
 
 // GrammarBuilder: expressions and rules, and the Grammar that they make. What front ends speak.
 //
-// Limits are checked by finish(): kExhausted names the one that was passed. Thread rule: one
+// Limits are checked by finish(): kInvalid names the one that was passed. Thread rule: one
 // thread.
 
 #include <cstdint>
@@ -20,6 +20,7 @@ namespace fathom {
 inline constexpr int64_t kGrammarStatesMax = int64_t{1} << 17;
 inline constexpr int64_t kGrammarEdgesMax = int64_t{1} << 19;
 inline constexpr int64_t kGrammarCountMax = 16'384;          // of a repetition
+inline constexpr int64_t kGrammarChainMax = 256;             // rules that begin with one another
 inline constexpr size_t kGrammarPartsMax = size_t{1} << 19;  // expressions, the smallest counted
 inline constexpr size_t kGrammarTextMax = size_t{1} << 16;   // bytes of a form's text
 

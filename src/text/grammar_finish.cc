@@ -94,6 +94,24 @@ Result<void> GrammarLowering::rank(Grammar& grammar) const {
   for (uint32_t i = 0; i < grammar.rule_of_rank.size(); ++i) {
     grammar.rules[grammar.rule_of_rank[i]].rank = i;
   }
+  return check_chains(grammar);
+}
+
+// A text enters all rules of a chain at once, and each may be left in another place: no budget of
+// work lasts for a long one.
+Result<void> GrammarLowering::check_chains(const Grammar& grammar) const {
+  std::vector<int64_t> length(grammar.rules.size(), 1);
+  for (const uint32_t rule : grammar.rule_of_rank) {
+    if (length[rule] > kGrammarChainMax) {
+      return invalid(where_ + ": wanted rules of which at most " +
+                     std::to_string(kGrammarChainMax) +
+                     " begin with one another in a row, found more at " +
+                     quote(from_.rules_[kept_rules_[rule]].name));
+    }
+    for (const Grammar::Call& call : grammar.calls_of(grammar.rules[rule].start)) {
+      length[call.rule] = std::max(length[call.rule], length[rule] + 1);
+    }
+  }
   return {};
 }
 
@@ -132,8 +150,8 @@ Result<Grammar> GrammarLowering::finish(uint32_t root) {
   grammar.markers = markers_;
   number(grammar, root);
   if (static_cast<int64_t>(grammar.edges.size() + grammar.calls.size()) > kGrammarEdgesMax) {
-    return exhausted(where_ + ": wanted a form of at most " + std::to_string(kGrammarEdgesMax) +
-                     " edges, found one of more");
+    return invalid(where_ + ": wanted a form of at most " + std::to_string(kGrammarEdgesMax) +
+                   " edges, found one of more");
   }
   FATHOM_RETURN_IF_ERROR(rank(grammar));
   classify(grammar);

@@ -164,8 +164,8 @@ class FormReader {
 Result<Grammar> form_grammar(std::string_view text, const std::string& where,
                              const GrammarFrame& frame) {
   if (text.size() > kGrammarTextMax) {
-    return exhausted(where + ": wanted at most " + std::to_string(kGrammarTextMax) +
-                     " bytes, found " + std::to_string(text.size()));
+    return invalid(where + ": wanted at most " + std::to_string(kGrammarTextMax) +
+                   " bytes, found " + std::to_string(text.size()));
   }
   return FormReader(text, where).read(frame);
 }

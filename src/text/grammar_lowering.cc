@@ -7,14 +7,14 @@ namespace fathom {
 
 Result<void> GrammarLowering::check_sizes() const {
   if (from_.full()) {
-    return exhausted(where_ + ": wanted a form of at most " + std::to_string(kGrammarPartsMax) +
-                     " parts, found one of more");
+    return invalid(where_ + ": wanted a form of at most " + std::to_string(kGrammarPartsMax) +
+                   " parts, found one of more");
   }
   int64_t n_states = 0;
   for (const auto& rule : from_.rules_) n_states += from_.at(rule.body).n_states + 2;
   if (n_states <= kGrammarStatesMax) return {};
-  return exhausted(where_ + ": wanted a form of at most " + std::to_string(kGrammarStatesMax) +
-                   " states, found one of more");
+  return invalid(where_ + ": wanted a form of at most " + std::to_string(kGrammarStatesMax) +
+                 " states, found one of more");
 }
 
 uint32_t GrammarLowering::new_state() {
@@ -166,8 +166,8 @@ Result<void> GrammarLowering::remove_empties() {
     }
     n_edges += static_cast<int64_t>(closed[s].edges.size() + closed[s].calls.size());
     if (n_edges <= 4 * kGrammarEdgesMax) continue;
-    return exhausted(where_ + ": wanted a form of at most " + std::to_string(kGrammarEdgesMax) +
-                     " edges, found one of more");
+    return invalid(where_ + ": wanted a form of at most " + std::to_string(kGrammarEdgesMax) +
+                   " edges, found one of more");
   }
   states_ = std::move(closed);
   return {};

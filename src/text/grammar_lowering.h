@@ -51,6 +51,7 @@ class GrammarLowering {
   Result<Grammar> finish(uint32_t root);
   void number(Grammar& grammar, uint32_t root);
   Result<void> rank(Grammar& grammar) const;
+  Result<void> check_chains(const Grammar& grammar) const;
   static void classify(Grammar& grammar);
   static void digest(Grammar& grammar);
 

@@ -122,8 +122,8 @@ Result<Expr> add_regex(GrammarBuilder& builder, std::string_view pattern,
                    ": wanted UTF-8, found ill-formed bytes");
   }
   if (pattern.size() > kGrammarTextMax) {
-    return exhausted(where + ": wanted at most " + std::to_string(kGrammarTextMax) +
-                     " bytes, found " + std::to_string(pattern.size()));
+    return invalid(where + ": wanted at most " + std::to_string(kGrammarTextMax) +
+                   " bytes, found " + std::to_string(pattern.size()));
   }
   return RegexReader(builder, pattern, options, where).read();
 }

@@ -94,8 +94,8 @@ Result<SchemaReader::Keywords> SchemaReader::keywords(const Json& schema, const 
 Result<Expr> SchemaReader::value(const Json& schema, const std::string& path, SchemaPart part) {
   if (const bool* all = schema.as_bool()) return *all ? anything(part) : builder_.nothing();
   if (builder_.full()) {
-    return exhausted(path + ": wanted a form of at most " + std::to_string(kGrammarPartsMax) +
-                     " parts, found one of more");
+    return invalid(path + ": wanted a form of at most " + std::to_string(kGrammarPartsMax) +
+                   " parts, found one of more");
   }
   FATHOM_ASSIGN_OR_RETURN(Keywords found, keywords(schema, path));
   const Json* type = schema.find("type");
@@ -119,6 +119,7 @@ Expr SchemaReader::anything(SchemaPart part) {
 
 Result<Expr> SchemaReader::listed_values(const JsonMember& member, const Json* type,
                                          const std::string& path, SchemaPart part) {
+  FATHOM_RETURN_IF_ERROR(check_exact(member.value, path));
   const JsonArray one = {member.value};
   std::vector<Expr> parts;
   std::vector<std::string> scalars;

@@ -88,4 +88,23 @@ Result<int64_t> count(const Json& schema, const char* keyword, int64_t absent,
                  json_text(*value));
 }
 
+// What is read as a double has lost the digits of a longer literal.
+Result<void> check_exact(const Json& value, const std::string& path) {
+  constexpr double kAboveWhole = 0x1p64;
+  constexpr double kBelowWhole = -0x1p63;
+  if (const double* x = value.as_double()) {
+    if (*x<kAboveWhole&& * x> kBelowWhole) return {};
+    return refused(path, "numbers from -2^63 to 2^64 - 1", json_text(value));
+  }
+  for (size_t i = 0; value.as_array() != nullptr && i < value.as_array()->size(); ++i) {
+    FATHOM_RETURN_IF_ERROR(
+        check_exact((*value.as_array())[i], path + "[" + std::to_string(i) + "]"));
+  }
+  for (size_t i = 0; value.as_object() != nullptr && i < value.as_object()->size(); ++i) {
+    const JsonMember& member = (*value.as_object())[i];
+    FATHOM_RETURN_IF_ERROR(check_exact(member.value, path + "." + member.key));
+  }
+  return {};
+}
+
 }  // namespace fathom

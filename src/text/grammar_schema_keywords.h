@@ -36,4 +36,8 @@ bool fits_type(const Json& value, const Json& type);
 Result<int64_t> count(const Json& schema, const char* keyword, int64_t absent,
                       const std::string& path);
 
+// A value that is to be written as it stands holds no number that was rounded when it was read:
+// kInvalid with the path of one that may have been, an integer that 64 bits do not hold.
+Result<void> check_exact(const Json& value, const std::string& path);
+
 }  // namespace fathom

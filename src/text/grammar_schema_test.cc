@@ -174,7 +174,43 @@ TEST(GrammarSchema, WhatIsNotEnforcedIsRefusedWithThePathOfItsKeyword) {
   for (int i = 0; i < 30; ++i) {
     large += (i == 0 ? "" : ",") + std::string(R"({"type":"string","minLength":16000})");
   }
-  EXPECT_THAT(compiled(large + "]}").error().message, StartsWith("s: wanted a form of at most"));
+  const auto too_large = compiled(large + "]}");
+  EXPECT_THAT(too_large.error().message, StartsWith("s: wanted a form of at most"));
+  EXPECT_EQ(too_large.error().code, ErrorCode::kInvalid);  // it never fits: no reason to try again
+}
+
+// The library's reader keeps what a double holds of a longer literal.
+TEST(GrammarSchema, AListedNumberThatWasRoundedIsRefused) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"({"const":123456789012345678901})", "s.const: wanted numbers from -2^63 to 2^64 - 1"},
+      {R"({"enum":[1,{"a":[18446744073709551616]}]})", "s.enum[1].a[0]: wanted numbers from"},
+      {R"({"const":-9223372036854775809})", "s.const: wanted numbers from"}};
+  for (const auto& [schema, message] : cases) {
+    const auto grammar = compiled(schema);
+    ASSERT_FALSE(grammar) << schema;
+    EXPECT_THAT(grammar.error().message, StartsWith(message));
+  }
+  for (const char* number : {"18446744073709551615", "-9223372036854775808", "0.1", "5e-324"}) {
+    const auto grammar = compiled(std::string(R"({"const":)") + number + "}");
+    ASSERT_TRUE(grammar) << number;
+    EXPECT_TRUE(takes(*grammar, number));
+  }
+}
+
+TEST(GrammarSchema, ARefusedNumberIsToldAsItWas) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"({"minItems":4611686018427387904})",
+       "s.minItems: wanted at most 16384, found 4611686018427387904"},
+      {R"({"maxLength":9223372036854775808})",
+       "s.maxLength: wanted at most 16384, found 9223372036854775808"},
+      {R"({"minLength":1.5})", "s.minLength: wanted a whole number from 0 up, found 1.5"},
+      {R"({"minLength":-1})", "s.minLength: wanted a whole number from 0 up, found -1"},
+      {R"({"multipleOf":0})", "s.multipleOf: wanted a number above 0, found 0"}};
+  for (const auto& [schema, message] : cases) {
+    const auto grammar = compiled(schema);
+    ASSERT_FALSE(grammar) << schema;
+    EXPECT_EQ(grammar.error().message, message);
+  }
 }
 
 // Branches of a oneOf, and whether no value fits two.

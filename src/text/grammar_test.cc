@@ -292,6 +292,29 @@ TEST(Numbers, DecimalsBetweenBoundsAreExact) {
   }
 }
 
+// What never fits is no want of room that passes.
+TEST(Grammar, WhatIsTooLargeIsInvalidAndNamesItsPlace) {
+  const std::string text(kGrammarTextMax + 1, 'a');
+  std::string chain = "root ::= r0\n";
+  for (int i = 0; i < 2000; ++i) {
+    const std::string next = " r" + std::to_string(i + 1);
+    chain += "r" + std::to_string(i) + " ::=" + next + next + " | \"a\"\n";
+  }
+  chain += "r2000 ::= \"b\"";
+  const std::vector<std::pair<Result<Grammar>, std::string>> cases = {
+      {regex_grammar(text, "s.regex"), "s.regex: wanted at most 65536 bytes, found 65537"},
+      {form_grammar(text, "s.grammar"), "s.grammar: wanted at most 65536 bytes, found 65537"},
+      {regex_grammar(std::string(60'000, '.'), "s.regex"), "s.regex: wanted a form of at most"},
+      {form_grammar(chain, "s.grammar"),
+       "s.grammar: wanted rules of which at most 256 begin with one another in a row, found more "
+       "at \"r"}};
+  for (const auto& [grammar, message] : cases) {
+    ASSERT_FALSE(grammar) << message;
+    EXPECT_EQ(grammar.error().code, ErrorCode::kInvalid);
+    EXPECT_THAT(grammar.error().message, StartsWith(message));
+  }
+}
+
 TEST(Machine, APositionOutlivesAClearing) {
   const auto grammar = form_grammar("root ::= \"(\" root \")\" root | [a-z]*", "g");
   ASSERT_TRUE(grammar);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -102,6 +103,12 @@ constexpr std::array kKeywords = {
 constexpr std::array<std::string_view, 7> kTypeNames = {"object",  "string", "number", "integer",
                                                         "boolean", "array",  "null"};
 
+// A number of the wrong size or form: the number is what tells.
+Error wrong_number(const std::string& where, const std::string& wanted, const Json& found) {
+  return invalid(where + ": wanted " + wanted + ", found " +
+                 (found.is_number() ? json_text(found) : std::string(found.kind_name())));
+}
+
 Error wrong(const std::string& where, const std::string& wanted, const Json& found) {
   const std::string* text = found.as_string();
   return invalid(where + ": wanted " + wanted + ", found " +
@@ -188,12 +195,11 @@ class SchemaCheck {
         if (!number) return wrong(where, "a number", value);
         return {};
       case Shape::kPositive:
-        if (!number || !(*number > 0)) return wrong(where, "a number above 0", value);
+        if (!number || !(*number > 0)) return wrong_number(where, "a number above 0", value);
         return {};
       case Shape::kCount:
-        if (!number || *number < 0 ||
-            *number != static_cast<double>(static_cast<uint64_t>(std::min(*number, 9e15)))) {
-          return wrong(where, "a whole number from 0 up", value);
+        if (!number || *number < 0 || *number != std::floor(*number)) {
+          return wrong_number(where, "a whole number from 0 up", value);
         }
         return {};
       case Shape::kType:
