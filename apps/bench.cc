@@ -76,8 +76,8 @@ class BenchVerb final : public Verb {
     if (options_.invented && wants("prefill")) {
       return "--invented: wanted --suite without prefill, which it leaves out, found prefill";
     }
-    if (numerics_ == "fast" && backend_ == "cpu") {
-      return "--numerics: wanted fast with --backend cuda or auto, found it with cpu";
+    if (numerics_ != "exact" && backend_ == "cpu") {
+      return "--numerics: wanted " + numerics_ + " with --backend cuda or auto, found it with cpu";
     }
     if (const CLI::Option* idle = first_typed(typed, decode_options_);
         idle != nullptr && !wants("decode")) {
@@ -93,7 +93,9 @@ class BenchVerb final : public Verb {
 
   int run() override {
     options_.backend.kind = backend_kind(backend_);
-    options_.backend.numerics = numerics_ == "fast" ? Numerics::kFast : Numerics::kExact;
+    options_.backend.numerics = numerics_ == "trial"  ? Numerics::kTrial
+                                : numerics_ == "fast" ? Numerics::kFast
+                                                      : Numerics::kExact;
     options_.progress = output_.show_progress();
     options_.notes = !output_.quiet;
     if (options_.proxy_dir.empty()) options_.proxy_dir = default_proxy_dir();
@@ -122,10 +124,16 @@ class BenchVerb final : public Verb {
                        "Where decode and prefill run; auto: the GPU where there is one")
             ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
             ->capture_default_str();
-    CLI::Option* numerics = app.add_option("--numerics", numerics_,
-                                           "exact: the CPU's bits; fast: tensor cores of a GPU")
-                                ->check(CLI::IsMember({"exact", "fast"}))
-                                ->capture_default_str();
+    CLI::Option* numerics =
+        app.add_option("--numerics", numerics_,
+                       "exact: the CPU's bits; fast: tensor cores of a GPU; trial: fast, "
+                       "with kernels that have yet to pass their checks")
+            ->check(CLI::IsMember({"exact", "fast", "trial"}))
+            ->capture_default_str();
+    CLI::Option* rows =
+        app.add_option("--rows", options_.rows, "Rows of a prefill step, where the prompt has them")
+            ->check(whole_number(1, int64_t{1} << 14))
+            ->capture_default_str();
     CLI::Option* steps = app.add_option("--steps", options_.steps, "Decode steps")
                              ->check(whole_number(1, int64_t{1} << 20))
                              ->capture_default_str();
@@ -135,7 +143,7 @@ class BenchVerb final : public Verb {
     CLI::Option* invented =
         app.add_flag("--invented", options_.invented,
                      "Decode behind random state of --context positions, without a prefill");
-    proxy_options_ = {plan, proxy_dir, context, backend, numerics};
+    proxy_options_ = {plan, proxy_dir, context, backend, numerics, rows};
     decode_options_ = {steps, batch, invented};
   }
 

@@ -31,6 +31,7 @@ struct BenchOptions {
   std::string plan = "p7";  // written once into `proxy_dir`
   std::string proxy_dir;
   int64_t prompt = 512;   // tokens of a prefill
+  int64_t rows = 512;     // of a prefill step
   int64_t steps = 16;     // decode steps
   int64_t batch = 1;      // sequences of a decode step
   bool invented = false;  // decode behind random state instead of a prefill

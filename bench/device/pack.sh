@@ -9,6 +9,10 @@ mkdir -p "$work/lib" "$pack"
 for program in fathom tests/cuda/cuda_test; do
   strip -o "$work/$(basename "$program")" "$build/$program"
 done
+# Checks of kernels alone, those that were built.
+for program in "$build"/bench/device/*_check; do
+  if [ -x "$program" ]; then strip -o "$work/$(basename "$program")" "$program"; fi
+done
 ldd "$build/fathom" "$build/tests/cuda/cuda_test" | awk '/=> \// { print $3 }' | sort -u |
   grep -vE '/(libc|libm|libgcc_s|libstdc\+\+|libz|libpthread|libdl|librt)\.so' |
   xargs -I{} cp -L {} "$work/lib/"

@@ -2,6 +2,7 @@
 // number, repeated launches.
 
 #include <cstring>
+#include <string>
 
 #include "device.cuh"
 #include "ops/cuda/dense_prefill.h"
@@ -12,28 +13,38 @@ namespace {
 
 int failures = 0;
 
-// Codes without NaN; scales around 2^-13.
+constexpr float kLimit = 10;
+
+// Codes without NaN; scales around 2^-13. `paired`: a gate and an up matrix, n / 2 rows each.
 struct Product {
   int n;
   int k;
   int m;
-  Device<uint8_t> units, x, x_scales, pieces;
+  bool paired;
+  Device<uint8_t> units, x, x_scales, pieces, hidden, hidden_scales;
   Device<uint16_t> out;
 
-  Product(int n_, int k_, int m_)
+  Product(int n_, int k_, int m_, bool paired_ = false)
       : n(n_),
         k(k_),
         m(m_),
+        paired(paired_),
         units(cuda::dense_bytes(n_, k_)),
         x(codes(static_cast<size_t>(m_) * k_, 1)),
         x_scales(exponents(static_cast<size_t>(m_) * k_ / 32, 2)),
         pieces(cuda::staged_bytes(m_, k_)),
+        hidden(static_cast<size_t>(m_) * n_ / 2),
+        hidden_scales(static_cast<size_t>(m_) * n_ / 64),
         out(static_cast<size_t>(m_) * n_) {
-    const Device<uint8_t> w(codes(static_cast<size_t>(n) * k, 3));
-    const Device<uint8_t> scales(exponents(static_cast<size_t>(n / 32) * (k / 32), 4));
+    const int rows = paired ? n / 2 : n;
+    const Device<uint8_t> w(codes(static_cast<size_t>(rows) * k, 3));
+    const Device<uint8_t> scales(exponents(static_cast<size_t>(rows / 32) * (k / 32), 4));
+    const Device<uint8_t> up(codes(static_cast<size_t>(rows) * k, 5));
+    const Device<uint8_t> up_scales(exponents(static_cast<size_t>(rows / 32) * (k / 32), 6));
     const Device<unsigned long long> changed(std::vector<unsigned long long>{0});
-    must(cuda::pack_dense(
-             {w.get(), scales.get(), nullptr, nullptr, n, k, units.get(), changed.get()}, nullptr),
+    must(cuda::pack_dense({w.get(), scales.get(), paired ? up.get() : nullptr,
+                           paired ? up_scales.get() : nullptr, n, k, units.get(), changed.get()},
+                          nullptr),
          "pack_dense");
     must(cudaDeviceSynchronize(), "pack_dense run");
   }
@@ -55,44 +66,58 @@ struct Product {
     must(cuda::stage_rows({x.get(), x_scales.get(), m, k, pieces.get()}, stream), "stage_rows");
   }
   void multiply(cudaStream_t stream = nullptr) const {
-    must(cuda::dense_prefill({units.get(), pieces.get(), out.get(), m, n, k}, stream),
+    const cuda::DensePrefill product = {units.get(), pieces.get(), out.get(), m, n, k};
+    must(paired ? cuda::dense_pair_prefill({product, hidden.get(), hidden_scales.get(), kLimit},
+                                           stream)
+                : cuda::dense_prefill(product, stream),
          "dense_prefill");
   }
-  // Rows [first, first + 64) by the kernel for few rows.
-  std::vector<uint16_t> few(int first, int count) const {
-    Device<uint16_t> rows(static_cast<size_t>(count) * n);
-    must(cuda::dense_decode(
-             {units.get(), x.get() + static_cast<size_t>(first) * k,
-              x_scales.get() + static_cast<size_t>(first) * k / 32, rows.get(), count, n, k},
-             nullptr),
+  // All rows by the kernel for few.
+  void few(cudaStream_t stream = nullptr) const {
+    const cuda::DenseDecode product = {units.get(), x.get(), x_scales.get(), out.get(), m, n, k};
+    must(paired
+             ? cuda::dense_pair_decode({product, hidden.get(), hidden_scales.get(), kLimit}, stream)
+             : cuda::dense_decode(product, stream),
          "dense_decode");
-    must(cudaDeviceSynchronize(), "dense_decode run");
-    return rows.host();
+  }
+  void poison() {
+    out.poison();
+    hidden.poison();
+    hidden_scales.poison();
+  }
+  // What a product writes, as bytes.
+  std::vector<uint8_t> written() const {
+    must(cudaDeviceSynchronize(), "run");
+    std::vector<uint8_t> all = hidden.host();
+    const std::vector<uint8_t> scales = hidden_scales.host();
+    all.insert(all.end(), scales.begin(), scales.end());
+    const std::vector<uint16_t> rows = out.host();
+    const auto* bytes = reinterpret_cast<const uint8_t*>(rows.data());
+    all.insert(all.end(), bytes, bytes + 2 * rows.size());
+    return all;
   }
 };
 
-void check(int n, int k, int m) {
-  Product p(n, k, m);
-  p.stage();
-  p.multiply();
-  must(cudaDeviceSynchronize(), "dense_prefill run");
-  const std::vector<uint16_t> all = p.out.host();
+void check(int n, int k, int m, bool paired) {
+  Product p(n, k, m, paired);
+  p.few();
+  const std::vector<uint8_t> want = p.written();
   size_t differ = 0;
-  for (int first = 0; first < m; first += 64) {
-    const int count = std::min(64, m - first);
-    const std::vector<uint16_t> want = p.few(first, count);
-    for (size_t i = 0; i < want.size(); ++i)
-      differ += want[i] != all[static_cast<size_t>(first) * n + i];
-  }
   bool repeatable = true;
-  for (int i = 0; i < 5; ++i) {
-    p.out.poison();
+  std::vector<uint8_t> first;
+  for (int i = 0; i < 6; ++i) {
+    p.poison();
+    p.stage();
     p.multiply();
-    must(cudaDeviceSynchronize(), "dense_prefill again");
-    repeatable = repeatable && p.out.host() == all;
+    const std::vector<uint8_t> found = p.written();
+    if (i == 0) {
+      first = found;
+      for (size_t at = 0; at < want.size(); ++at) differ += want[at] != found[at];
+    }
+    repeatable = repeatable && found == first;
   }
-  std::printf("dense %dx%d, %d rows: %zu of %zu outputs differ from dense_decode, repeatable %d\n",
-              n, k, m, differ, all.size(), repeatable);
+  std::printf("dense%s %dx%d, %d rows: %zu of %zu bytes differ from dense_decode, repeatable %d\n",
+              paired ? " pair" : "", n, k, m, differ, want.size(), repeatable);
   failures += (differ != 0) + !repeatable;
 }
 
@@ -102,27 +127,39 @@ void bench(int n, int k, int m) {
   must(cudaDeviceSynchronize(), "stage_rows run");
   const double staging = graph_time(4, [&](int, cudaStream_t stream) { p.stage(stream); });
   const double us = graph_time(4, [&](int, cudaStream_t stream) { p.multiply(stream); });
+  const double few = graph_time(2, [&](int, cudaStream_t stream) { p.few(stream); });
   const double flops = 2.0 * n * k * m;
-  std::printf("dense_prefill,%dx%d,%d,%.1f,%.1f,%.3f\n", n, k, m, us, staging, flops / us * 1e-9);
+  std::printf("dense_prefill,%dx%d,%d,%.1f,%.1f,%.3f,%.1f\n", n, k, m, us, staging,
+              flops / us * 1e-9, few);
 }
 
 }  // namespace
 }  // namespace fathom::device
 
-// Checks; `bench`: times too.
-int main(int argc, char**) {
+// Checks; `bench`: times too; `small`: few checks.
+int main(int argc, char** argv) {
   using namespace fathom::device;
-  for (const int m : {1, 127, 128, 129, 700}) {
-    check(128, 2304, m);
-    check(192, 1280, m);
-    check(1792, 5120, m);
-    check(5120, 8192, m);
+  const std::string mode = argc > 1 ? argv[1] : "";
+  if (mode == "small") {
+    check(192, 1280, 200, false);
+    check(192, 1280, 200, true);
+    return failures == 0 ? 0 : 1;
   }
-  if (argc > 1) {
-    std::printf("product,shape,rows,us,staging us,PFLOP/s\n");
-    for (const int m : {512, 2048, 8192}) {
+  for (const int m : {1, 65, 127, 128, 129, 700, 2200}) {
+    check(128, 2304, m, false);
+    check(192, 1280, m, false);
+    check(1792, 5120, m, false);
+    check(5120, 8192, m, false);
+    check(192, 1280, m, true);
+    check(4608, 5120, m, true);
+  }
+  if (mode == "bench") {
+    std::printf("product,shape,rows,us,staging us,PFLOP/s,us of dense_decode\n");
+    for (const int m : {65, 128, 512, 2048, 8192}) {
       bench(32768, 1280, m);
       bench(5120, 8192, m);
+      bench(25600, 6144, m);
+      bench(4608, 5120, m);
       bench(1792, 5120, m);
       bench(5120, 2304, m);
     }

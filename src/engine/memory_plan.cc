@@ -35,7 +35,7 @@ Result<MemoryPlan> plan_memory(const ModelConfig& config, const RunnerOptions& o
   MemoryPlan plan = {.margin = kMargin};
   for (const ExpectedTensor& t : expected_tensors(config)) {
     plan.weights += (t.bytes() + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
-    if (numerics == Numerics::kFast) plan.packed += packed_bytes(t);
+    if (numerics != Numerics::kExact) plan.packed += packed_bytes(t);
   }
   const int64_t whole = options.n_sequences * blocks_for(options.context);
   plan.blocks = (options.n_blocks > 0 ? options.n_blocks : whole) * spec.block_bytes();

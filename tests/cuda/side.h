@@ -157,7 +157,7 @@ class CudaWords : public testing::Test {
   Backends backends_;
 };
 
-// The GPU with exact and with fast numerics.
+// The GPU with exact, with fast and with trial numerics.
 class CudaFast : public testing::Test {
  protected:
   void SetUp() override {
@@ -165,6 +165,7 @@ class CudaFast : public testing::Test {
     if (!exact) GTEST_SKIP() << "no GPU on this machine";
     exact_ = std::move(*exact);
     fast_ = std::move(*make_backend({.kind = BackendKind::kCuda, .numerics = Numerics::kFast}));
+    trial_ = std::move(*make_backend({.kind = BackendKind::kCuda, .numerics = Numerics::kTrial}));
   }
 
   template <typename Body>
@@ -178,6 +179,7 @@ class CudaFast : public testing::Test {
 
   std::unique_ptr<Ops> exact_;
   std::unique_ptr<Ops> fast_;
+  std::unique_ptr<Ops> trial_;
 };
 
 // ||a - b|| / ||b|| of bf16 values.

@@ -4,6 +4,7 @@
 
 #include "ops/cuda/copies.h"
 #include "ops/cuda/dense_decode.h"
+#include "ops/cuda/dense_prefill.h"
 #include "ops/cuda/engram.h"
 #include "ops/cuda/greedy.h"
 #include "ops/cuda/mhc.h"
@@ -20,6 +21,7 @@ using cuda::launch_norm;
 // Places in Scratch.
 constexpr size_t kFirst = 0;
 constexpr size_t kSecond = 1;
+constexpr size_t kStaged = 10;   // of every word with dense products
 constexpr size_t kMhcSums = 11;  // lives beside other words
 
 uint16_t* bf16(const Tensor& t) { return static_cast<uint16_t*>(t.data); }
@@ -76,11 +78,11 @@ CudaOps::~CudaOps() {
 }
 
 Result<void> CudaOps::prepare(const Weight& w) {
-  return numerics_ == Numerics::kFast ? fast_.add(w) : Result<void>();
+  return numerics_ != Numerics::kExact ? fast_.add(w) : Result<void>();
 }
 
 Result<void> CudaOps::prepare(std::span<const ExpertWeights> experts, const ExpertWeights& shared) {
-  return numerics_ == Numerics::kFast ? fast_.add(experts, shared) : Result<void>();
+  return numerics_ != Numerics::kExact ? fast_.add(experts, shared) : Result<void>();
 }
 
 cudaStream_t CudaOps::fork() {
@@ -239,6 +241,36 @@ void CudaOps::do_rms_norm(const RmsNormArgs& args) {
   done("rms_norm");
 }
 
+bool CudaOps::wide(int64_t n_rows) const { return trial() && n_rows >= cuda::kDensePrefillRows; }
+
+const uint8_t* CudaOps::staged_rows(const uint8_t* x, const uint8_t* x_scales, int m, int k) {
+  auto* pieces = scratch_.get<uint8_t>(kStaged, static_cast<int64_t>(cuda::staged_bytes(m, k)));
+  if (pieces == nullptr) return nullptr;
+  memory_->check(cuda::stage_rows({x, x_scales, m, k, pieces}, stream()), "rows");
+  return pieces;
+}
+
+void CudaOps::dense_fast(const cuda::DenseDecode& p, const char* word) {
+  if (!wide(p.m)) return memory_->check(cuda::dense_decode(p, stream()), word);
+  const uint8_t* pieces = staged_rows(p.x, p.x_scales, p.m, p.k);
+  if (pieces == nullptr) return;
+  memory_->check(cuda::dense_prefill({p.units, pieces, p.out, p.m, p.n, p.k}, stream()), word);
+}
+
+void CudaOps::dense_pair_fast(const cuda::DensePairDecode& p, const char* word) {
+  const cuda::DenseDecode& rows = p.product;
+  if (!wide(rows.m)) return memory_->check(cuda::dense_pair_decode(p, stream()), word);
+  const uint8_t* pieces = staged_rows(rows.x, rows.x_scales, rows.m, rows.k);
+  if (pieces == nullptr) return;
+  memory_->check(
+      cuda::dense_pair_prefill({.product = {rows.units, pieces, nullptr, rows.m, rows.n, rows.k},
+                                .codes = p.codes,
+                                .scales = p.scales,
+                                .limit = p.limit},
+                               stream()),
+      word);
+}
+
 void CudaOps::do_linear(const LinearArgs& args) {
   if (memory_->failed()) return;
   const bool fp32 = args.out.dtype == DType::kF32;
@@ -252,7 +284,7 @@ void CudaOps::do_linear(const LinearArgs& args) {
                                        .m = static_cast<int>(args.x.n_rows()),
                                        .n = static_cast<int>(args.w.out()),
                                        .k = static_cast<int>(args.w.in())};
-    memory_->check(cuda::dense_decode(product, stream()), "linear");
+    dense_fast(product, "linear");
     return done("linear");
   }
   cuda::launch_product({.out = fp32 ? f32(args.out) : nullptr,

@@ -26,7 +26,10 @@ struct CompressKernelArgs;
 struct MhcArgs;
 struct AttendKernelArgs;
 struct ExpertPass;
+struct ExpertsPiece;
 struct IndexKernelArgs;
+struct DenseDecode;
+struct DensePairDecode;
 }  // namespace cuda
 
 class CudaOps final : public Ops {
@@ -84,7 +87,14 @@ class CudaOps final : public Ops {
   int64_t* staged(size_t place, std::span<const int64_t> values);
   cudaStream_t stream() const { return memory_->stream(); }
   // A probe sees the exact kernels.
-  bool fast() const { return numerics_ == Numerics::kFast && !probing(); }
+  bool fast() const { return numerics_ != Numerics::kExact && !probing(); }
+  bool trial() const { return numerics_ == Numerics::kTrial && !probing(); }
+
+  // Products of packed FP8 weights by the kernel for few or for many rows; the bits are the same.
+  bool wide(int64_t n_rows) const;
+  const uint8_t* staged_rows(const uint8_t* x, const uint8_t* x_scales, int m, int k);
+  void dense_fast(const cuda::DenseDecode& product, const char* word);
+  void dense_pair_fast(const cuda::DensePairDecode& product, const char* word);
 
   // Coefficients of a site are predicted beside the sub-layer that follows it: on side(), from
   // fork() on. join() is called by every word that reads or overwrites what they use; true where
@@ -95,6 +105,7 @@ class CudaOps final : public Ops {
   void mhc_in_parts(const MhcStepArgs& args, const cuda::MhcArgs& kernel);
   bool attend_fast(const AttendArgs& args, const cuda::AttendKernelArgs& kernel);
   bool experts_fast(const ExpertsArgs& args);
+  void run_shared(const cuda::ExpertsPiece& piece);
   const int64_t* stage_groups(const Rows& rows, cuda::CompressKernelArgs& kernel);
   // Groups that a recorded step may complete, computed by it.
   const int64_t* recorded_groups(cuda::CompressKernelArgs& kernel);

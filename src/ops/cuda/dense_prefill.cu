@@ -8,7 +8,6 @@ namespace {
 
 using decode::Cursor;
 using decode::Fragments;
-using decode::Place;
 
 // ---- rows ----
 
@@ -85,7 +84,6 @@ struct Ring {
 };
 
 __device__ void produce(const DensePrefill& w, const Ring& ring) {
-  const uint64_t policy = ptx::evict_first_policy();
   const int units = w.k / kUnitColumns;
   Cursor<kStages> at;
   for (int i = static_cast<int>(blockIdx.x); i < n_tiles(w); i += static_cast<int>(gridDim.x)) {
@@ -99,16 +97,17 @@ __device__ void produce(const DensePrefill& w, const Ring& ring) {
       ptx::barrier_wait(ring.empty(at.stage), at.parity ^ 1);
       ptx::barrier_expect(ring.full(at.stage), kStagedPieceBytes + groups * kDenseUnitBytes);
       ptx::bulk_load(stage, rows + static_cast<size_t>(u) * kStagedPieceBytes, kStagedPieceBytes,
-                     ring.full(at.stage), policy);
+                     ring.full(at.stage));
       for (int group = 0; group < groups; ++group) {
         const size_t unit = static_cast<size_t>(group) * units + u;
         ptx::bulk_load(stage + kUnitsAt + group * kDenseUnitBytes, weights + unit * kDenseUnitBytes,
-                       kDenseUnitBytes, ring.full(at.stage), policy);
+                       kDenseUnitBytes, ring.full(at.stage));
       }
     }
   }
 }
 
+template <bool kPaired>
 __device__ void load_fragments(uint32_t unit, Fragments& f) {
   const uint32_t thread = threadIdx.x % kGroupThreads;
 #pragma unroll
@@ -119,11 +118,12 @@ __device__ void load_fragments(uint32_t unit, Fragments& f) {
     f.a[step][2] = v.z;
     f.a[step][3] = v.w;
   }
-  f.lower = fast::power(ptx::shared_load1(unit + thread / 64));
-  f.upper = f.lower;
+  f.lower = fast::power(ptx::shared_load1(unit + (kPaired ? 0 : thread / 64)));
+  f.upper = kPaired ? fast::power(ptx::shared_load1(unit + 1)) : f.lower;
 }
 
-// acc += the products of `units` units, from zero.
+// acc = the products of `units` units.
+template <bool kPaired>
 __device__ void multiply(int units, int group, const Ring& ring, Cursor<kStages>& at,
                          float (&acc)[kColumns / 2]) {
 #pragma unroll
@@ -132,7 +132,7 @@ __device__ void multiply(int units, int group, const Ring& ring, Cursor<kStages>
     const uint32_t stage = ring.base + at.stage * kStageBytes;
     Fragments f;
     ptx::barrier_wait(ring.full(at.stage), at.parity);
-    load_fragments(stage + kUnitsAt + group * kDenseUnitBytes, f);
+    load_fragments<kPaired>(stage + kUnitsAt + group * kDenseUnitBytes, f);
     float p[kColumns / 2];
     const uint64_t b = wgmma::descriptor(stage);
     wgmma::fence();
@@ -146,9 +146,12 @@ __device__ void multiply(int units, int group, const Ring& ring, Cursor<kStages>
   }
 }
 
-// Through shared memory: a column of the product is a row of the output.
-__device__ void write_out(const DensePrefill& w, const Tile& tile, int group,
-                          const float (&sum)[kColumns / 2], uint8_t* room) {
+__device__ void group_sync(int group) {
+  asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(kGroupThreads) : "memory");
+}
+
+// The group's part of a tile, rounded, with a column of the product in kOutStride bytes.
+__device__ void round_sums(const float (&sum)[kColumns / 2], uint8_t* room) {
   const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
   const int row = thread / 32 * 16 + thread % 32 / 4;
   const int t = thread % 4;
@@ -158,45 +161,89 @@ __device__ void write_out(const DensePrefill& w, const Tile& tile, int group,
     *reinterpret_cast<uint16_t*>(room + column * kOutStride + (row + 8 * (i / 2 % 2)) * 2) =
         static_cast<uint16_t>(fast::narrow(sum[i]));
   }
-  asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(kGroupThreads) : "memory");
+}
+
+// A column of the product is a row of the output.
+__device__ void write_out(const DensePrefill& w, const Tile& tile, int group, const uint8_t* room) {
   const int first = tile.rows * kColumns;
   const int first_out = (kGroups * tile.pair + group) * kPackedRows;
-  for (int i = thread; i < kColumns * 8; i += kGroupThreads) {
+  for (int i = static_cast<int>(threadIdx.x) % kGroupThreads; i < kColumns * 8;
+       i += kGroupThreads) {
     const int column = i / 8;
     if (first + column >= w.m) break;
     *reinterpret_cast<uint4*>(w.out + static_cast<size_t>(first + column) * w.n + first_out +
                               i % 8 * 8) =
         *reinterpret_cast<const uint4*>(room + column * kOutStride + i % 8 * 16);
   }
-  asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(kGroupThreads) : "memory");
 }
 
-template <bool kSegmented>
-__device__ void consume(const DensePrefill& w, int group, const Ring& ring, uint8_t* room) {
+// SwiGLU and A8 of a paired tile: 32 hidden values of a column are one A8 block, four of them a
+// thread's (decode::write_hidden).
+__device__ void write_hidden(const DensePairPrefill& w, const Tile& tile, int group,
+                             const uint8_t* room) {
+  const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
+  const int i = thread % 8;
+  const int first = tile.rows * kColumns;
+  const int width = w.product.n / 2;
+  for (int column = thread / 8; column < kColumns; column += kGroupThreads / 8) {
+    const uint8_t* from = room + column * kOutStride + (16 * (i / 2) + 4 * (i % 2)) * 2;
+    const uint2 gate = *reinterpret_cast<const uint2*>(from);
+    const uint2 up = *reinterpret_cast<const uint2*>(from + 16);
+    const auto value = [&](uint32_t g, uint32_t u) {
+      return fast::swiglu(fast::widen(g), fast::widen(u), w.limit, 1.F);
+    };
+    const float4 h = {value(gate.x & 0xFFFFU, up.x & 0xFFFFU), value(gate.x >> 16, up.x >> 16),
+                      value(gate.y & 0xFFFFU, up.y & 0xFFFFU), value(gate.y >> 16, up.y >> 16)};
+    float amax = fmaxf(fmaxf(fabsf(h.x), fabsf(h.y)), fmaxf(fabsf(h.z), fabsf(h.w)));
+    for (int step = 1; step < 8; step *= 2) {
+      amax = fmaxf(amax, __shfl_xor_sync(0xFFFFFFFFU, amax, step));
+    }
+    if (first + column >= w.product.m) continue;
+    const uint32_t scale = fast::a8_scale(amax);
+    const float inverse = fast::power(254U - scale);
+    const size_t at = static_cast<size_t>(first + column) * width +
+                      static_cast<size_t>(kGroups * tile.pair + group) * 32;
+    *reinterpret_cast<uint32_t*>(w.codes + at + 4 * i) =
+        fast::e4m3x4(h.x * inverse, h.y * inverse, h.z * inverse, h.w * inverse);
+    if (i == 0) w.scales[at / 32] = static_cast<uint8_t>(scale);
+  }
+}
+
+template <bool kPaired, bool kSegmented>
+__device__ void consume(const DensePairPrefill& pair, int group, const Ring& ring, uint8_t* room) {
+  const DensePrefill& w = pair.product;
   const int units = w.k / kUnitColumns;
   Cursor<kStages> at;
   for (int i = static_cast<int>(blockIdx.x); i < n_tiles(w); i += static_cast<int>(gridDim.x)) {
     const Tile tile = tile_at(w, i);
-    const bool mine = kGroups * tile.pair + group < w.n / kPackedRows;
     float sum[kColumns / 2];
     if constexpr (!kSegmented) {
-      multiply(units, group, ring, at, sum);
+      multiply<kPaired>(units, group, ring, at, sum);
     } else {
-      multiply(decode::segment_of(units, 0, w.segments).units, group, ring, at, sum);
+      multiply<kPaired>(decode::segment_of(units, 0, w.segments).units, group, ring, at, sum);
       for (int s = 1; s < w.segments; ++s) {
         float part[kColumns / 2];
-        multiply(decode::segment_of(units, s, w.segments).units, group, ring, at, part);
+        multiply<kPaired>(decode::segment_of(units, s, w.segments).units, group, ring, at, part);
 #pragma unroll
         for (int v = 0; v < kColumns / 2; ++v) sum[v] = __fadd_rn(sum[v], part[v]);
       }
     }
-    if (mine) write_out(w, tile, group, sum, room);
+    // The second of an odd number of packed tiles has read what lay in its place.
+    if (kGroups * tile.pair + group >= w.n / kPackedRows) continue;
+    round_sums(sum, room);
+    group_sync(group);
+    if constexpr (kPaired) {
+      write_hidden(pair, tile, group, room);
+    } else {
+      write_out(w, tile, group, room);
+    }
+    group_sync(group);
   }
 }
 
-template <bool kSegmented>
+template <bool kPaired, bool kSegmented>
 __global__ void __launch_bounds__(kThreads, 1)
-    dense_prefill_kernel(const __grid_constant__ DensePrefill w) {
+    dense_prefill_kernel(const __grid_constant__ DensePairPrefill w) {
   extern __shared__ __align__(1024) uint8_t shared[];
   const Ring ring = {ptx::shared_address(shared), ptx::shared_address(shared + kBarriersAt)};
   if (threadIdx.x == 0) {
@@ -212,21 +259,36 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
   if (group == kGroups) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (threadIdx.x % kGroupThreads == 0) produce(w, ring);
+    if (threadIdx.x % kGroupThreads == 0) produce(w.product, ring);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    consume<kSegmented>(w, group, ring, shared + kOutAt + group * kColumns * kOutStride);
+    consume<kPaired, kSegmented>(w, group, ring, shared + kOutAt + group * kColumns * kOutStride);
   }
 }
 
-template <bool kSegmented>
-cudaError_t launch(const DensePrefill& w, cudaStream_t stream) {
-  const int tiles = (w.m + kColumns - 1) / kColumns * ((w.n / kPackedRows + 1) / kGroups);
-  cudaFuncSetAttribute(dense_prefill_kernel<kSegmented>,
-                       cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
+template <bool kPaired, bool kSegmented>
+cudaError_t launch(const DensePairPrefill& w, cudaStream_t stream) {
+  const int pieces = (w.product.m + kColumns - 1) / kColumns;
+  const int pairs = (w.product.n / kPackedRows + kGroups - 1) / kGroups;
+  const auto kernel = dense_prefill_kernel<kPaired, kSegmented>;
+  const cudaError_t status =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
+  if (status != cudaSuccess) return status;
   return launch_dependent(
-      dense_prefill_kernel<kSegmented>,
-      {static_cast<unsigned>(std::min(tiles, kProcessors)), kThreads, kSharedBytes}, w, stream);
+      kernel,
+      {static_cast<unsigned>(std::min(pieces * pairs, kProcessors)), kThreads, kSharedBytes}, w,
+      stream);
+}
+
+template <bool kPaired>
+cudaError_t dispatch(DensePairPrefill w, cudaStream_t stream) {
+  DensePrefill& product = w.product;
+  if (product.n % kPackedRows != 0 || product.k % kUnitColumns != 0 || product.m < 1) {
+    return cudaErrorInvalidValue;
+  }
+  product.segments = decode::dense_segments(product.n / kPackedRows, product.k / kUnitColumns);
+  return product.segments == 1 ? launch<kPaired, false>(w, stream)
+                               : launch<kPaired, true>(w, stream);
 }
 
 }  // namespace
@@ -240,10 +302,11 @@ cudaError_t stage_rows(const StagedRows& rows, cudaStream_t stream) {
 }
 
 cudaError_t dense_prefill(const DensePrefill& product, cudaStream_t stream) {
-  DensePrefill w = product;
-  if (w.n % kPackedRows != 0 || w.k % kUnitColumns != 0 || w.m < 1) return cudaErrorInvalidValue;
-  w.segments = decode::dense_segments(w.n / kPackedRows, w.k / kUnitColumns);
-  return w.segments == 1 ? launch<false>(w, stream) : launch<true>(w, stream);
+  return dispatch<false>({product, nullptr, nullptr, 0.F}, stream);
+}
+
+cudaError_t dense_pair_prefill(const DensePairPrefill& product, cudaStream_t stream) {
+  return dispatch<true>(product, stream);
 }
 
 }  // namespace fathom::cuda

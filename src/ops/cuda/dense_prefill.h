@@ -22,6 +22,7 @@ struct StagedRows {
   uint8_t* pieces = nullptr;  // staged_bytes(m, k), 128-byte aligned
 };
 constexpr int kStagedRows = 128;
+constexpr int kDensePrefillRows = 65;  // from here on these kernels are the faster ones
 constexpr int kStagedPieceBytes = kStagedRows * 128 + kStagedRows * 4;  // codes, then factors
 constexpr size_t staged_bytes(int m, int k) {
   return static_cast<size_t>((m + kStagedRows - 1) / kStagedRows) * (k / 128) * kStagedPieceBytes;
@@ -38,5 +39,14 @@ struct DensePrefill {
   int segments = 0;  // set by the launch
 };
 cudaError_t dense_prefill(const DensePrefill& product, cudaStream_t stream);
+
+// dense_pair_decode for many rows, with its bits.
+struct DensePairPrefill {
+  DensePrefill product;       // of a weight packed with an up matrix; its `out` is unused
+  uint8_t* codes = nullptr;   // [m, n / 2]
+  uint8_t* scales = nullptr;  // [m, n / 64]
+  float limit = 0;
+};
+cudaError_t dense_pair_prefill(const DensePairPrefill& product, cudaStream_t stream);
 
 }  // namespace fathom::cuda

@@ -13,9 +13,10 @@ struct List {
   int64_t n;
   int64_t wanted;
 };
-__device__ List list_of(const IndexKernelArgs& a, const RowPlan& plan, int64_t row, int list) {
-  if (list == 0) return {a.scores + row * a.stride, plan.n_places, a.K};
-  return {a.tops + row * a.block_stride, plan.n_blocks, a.P};
+__device__ List list_of(const IndexKernelArgs& a, const RowPlan& plan, int64_t piece_row,
+                        int list) {
+  if (list == 0) return {a.scores + piece_row * a.stride, plan.n_places, a.K};
+  return {a.tops + piece_row * a.block_stride, plan.n_blocks, a.P};
 }
 
 // The lowest key of the bin in which the last wanted score is; 1 where fewer are to be had.
@@ -51,20 +52,20 @@ __device__ uint32_t lowest_key(const uint32_t* bins, int64_t wanted, uint32_t* l
 }
 
 // What may be among the best goes to `kept`, in any order: key above, place below, so that of equal
-// scores the first is the larger. Grid: pieces of a list, rows, lists.
+// scores the first is the larger. Grid: parts of a list, rows of the piece, lists.
 __global__ void __launch_bounds__(kCollectThreads) collect_kernel(const IndexDecode args) {
   enter();
   const IndexKernelArgs& a = args.a;
-  const int64_t row = blockIdx.y;
+  const int64_t piece_row = blockIdx.y;
   const int which = static_cast<int>(blockIdx.z);
-  const RowPlan plan = a.plan[row];
-  const List list = list_of(a, plan, row, which);
+  const RowPlan plan = a.plan[a.first_row + piece_row];
+  const List list = list_of(a, plan, piece_row, which);
   const int64_t first = int64_t{blockIdx.x} * kCollected;
   if (plan.settled || first >= list.n) return;
   __shared__ uint32_t room;
-  uint32_t* bins = bins_of(args, row, which);
+  uint32_t* bins = bins_of(args, piece_row, which);
   const uint32_t lowest = lowest_key(bins, list.wanted, &room);
-  uint64_t* kept = kept_of(args, row, which);
+  uint64_t* kept = kept_of(args, piece_row, which);
   const int64_t end = min(first + kCollected, list.n);
   for (int64_t i = first + threadIdx.x; i < first + kCollected; i += kCollectThreads) {
     const uint32_t key = i < end ? key_of(list.scores[i]) : 0;
@@ -113,11 +114,13 @@ __device__ int pad(uint64_t* values, int n) {
 }
 
 // The wanted best of `kept`, by place. The low half of a value falls with the place.
-__device__ void choose_kept(const IndexDecode& args, int64_t row, int which, uint64_t* values) {
+__device__ void choose_kept(const IndexDecode& args, int64_t piece_row, int which,
+                            uint64_t* values) {
   const IndexKernelArgs& a = args.a;
-  const int n = static_cast<int>(bins_of(args, row, which)[kIndexBins]);
+  const int64_t row = a.first_row + piece_row;
+  const int n = static_cast<int>(bins_of(args, piece_row, which)[kIndexBins]);
   const int wanted = static_cast<int>(which == 0 ? a.K : a.P);
-  const uint64_t* kept = kept_of(args, row, which);
+  const uint64_t* kept = kept_of(args, piece_row, which);
   for (int i = threadIdx.x; i < n; i += kChooseThreads) values[i] = kept[i];
   sort_descending(values, pad(values, n));
   const int chosen = min(n, wanted);
@@ -134,20 +137,20 @@ __device__ void choose_kept(const IndexDecode& args, int64_t row, int which, uin
   }
 }
 
-// Grid: rows, lists.
+// Grid: rows of the piece, lists.
 __global__ void __launch_bounds__(kChooseThreads) choose_kernel(const IndexDecode args) {
   extern __shared__ __align__(16) uint8_t kept_memory[];
   __shared__ ChooseRoom digits;
   enter();
   const IndexKernelArgs& a = args.a;
-  const int64_t row = blockIdx.x;
+  const int64_t piece_row = blockIdx.x;
   const int which = static_cast<int>(blockIdx.y);
-  const RowPlan plan = a.plan[row];
-  const uint32_t n = bins_of(args, row, which)[kIndexBins];
+  const RowPlan plan = a.plan[a.first_row + piece_row];
+  const uint32_t n = bins_of(args, piece_row, which)[kIndexBins];
   if (plan.settled || n > kIndexKept) {
-    choose_list(a, row, which, digits);
+    choose_list(a, piece_row, which, digits);
   } else {
-    choose_kept(args, row, which, reinterpret_cast<uint64_t*>(kept_memory));
+    choose_kept(args, piece_row, which, reinterpret_cast<uint64_t*>(kept_memory));
   }
 }
 
@@ -158,9 +161,9 @@ cudaError_t launch_index_best(const IndexDecode& args, cudaStream_t stream) {
   const auto rows = static_cast<unsigned>(a.n_piece);
   const unsigned lists = a.pool_out == nullptr ? 1 : 2;
   if (a.stride > 0) {
-    const auto pieces = static_cast<unsigned>((a.stride + kCollected - 1) / kCollected);
-    const cudaError_t status = launch_dependent(
-        collect_kernel, {dim3(pieces, rows, lists), kCollectThreads}, args, stream);
+    const auto parts = static_cast<unsigned>((a.stride + kCollected - 1) / kCollected);
+    const cudaError_t status =
+        launch_dependent(collect_kernel, {dim3(parts, rows, lists), kCollectThreads}, args, stream);
     if (status != cudaSuccess) return status;
   }
   constexpr size_t kBytes = kIndexKept * sizeof(uint64_t);

@@ -12,7 +12,7 @@
 namespace fathom::cuda {
 namespace {
 
-constexpr int kHeads = 64;
+constexpr int kHeads = 32;
 constexpr int kWidth = 128;
 constexpr int kBlock = 8;        // entries of a candidate block
 constexpr int kTile = 64;        // keys at a time
@@ -27,13 +27,13 @@ constexpr uint32_t kCodeBias = 126;
 
 // ---- plan ----
 
-// Grid: a row each.
+// Grid: a row of the piece each.
 __global__ void __launch_bounds__(kGroup) plan_kernel(const IndexDecode args) {
   enter();
-  const int64_t row = blockIdx.x;
-  uint32_t* bins = bins_of(args, row, 0);
+  const int64_t piece_row = blockIdx.x;
+  uint32_t* bins = bins_of(args, piece_row, 0);
   for (int i = threadIdx.x; i < 2 * (kIndexBins + 1); i += kGroup) bins[i] = 0;
-  if (threadIdx.x < 32) plan_row(args.a, row);
+  if (threadIdx.x < 32) plan_row(args.a, args.a.first_row + piece_row);
 }
 
 // ---- scores ----
@@ -116,7 +116,8 @@ __device__ void decode_steps(uint32_t (&a)[8][4], const uint32_t (&word)[2],
   }
 }
 
-__device__ void products(float (&sum)[32], const PackedKey (&key)[2], const uint64_t (&query)[2]) {
+__device__ void products(float (&sum)[kHeads / 2], const PackedKey (&key)[2],
+                         const uint64_t (&query)[2]) {
   const uint32_t factor[2] = {factor_of(key[0].scale), factor_of(key[1].scale)};
   uint32_t a[8][4];
   decode_steps<0>(a, {key[0].codes.x, key[1].codes.x}, factor);
@@ -126,7 +127,7 @@ __device__ void products(float (&sum)[32], const PackedKey (&key)[2], const uint
   wgmma::fence();
 #pragma unroll
   for (int step = 0; step < 8; ++step) {
-    wgmma::bf16<64>(sum, a[step], query[step / 4] + step % 4 * 2, step != 0);
+    wgmma::bf16<kHeads>(sum, a[step], query[step / 4] + step % 4 * 2, step != 0);
   }
   wgmma::commit();
   wgmma::wait<0>();
@@ -134,10 +135,11 @@ __device__ void products(float (&sum)[32], const PackedKey (&key)[2], const uint
 
 // Of row g (`half` 0) or g + 8 of the warp; all lanes get the sum of the four that share the row.
 template <IndexScores kMode>
-__device__ float score_of(const float (&sum)[32], const float (&weight)[16], int half) {
+__device__ float score_of(const float (&sum)[kHeads / 2], const float (&weight)[kHeads / 4],
+                          int half) {
   float score = 0;
 #pragma unroll
-  for (int j = 0; j < 8; ++j) {
+  for (int j = 0; j < kHeads / 8; ++j) {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       const float dot = sum[4 * j + 2 * half + c];
@@ -176,13 +178,14 @@ __device__ void keep_top(const TopList& list, int64_t block, float score, uint32
   count_key(bins, top);
 }
 
-// Grid: blocks that share a row's tiles, rows.
+// Grid: blocks that share a row's tiles, rows of the piece.
 template <IndexScores kMode>
 __global__ void __launch_bounds__(kGroup, kScoreBlocks) score_kernel(const IndexDecode args) {
   extern __shared__ __align__(1024) uint8_t memory[];
   enter();
   const IndexKernelArgs& a = args.a;
-  const int64_t row = blockIdx.y;
+  const int64_t piece_row = blockIdx.y;
+  const int64_t row = a.first_row + piece_row;
   const RowPlan plan = a.plan[row];
   const int64_t n_tiles = (plan.n_places + kTile - 1) / kTile;
   if (plan.settled || blockIdx.x >= n_tiles) return;
@@ -196,9 +199,9 @@ __global__ void __launch_bounds__(kGroup, kScoreBlocks) score_kernel(const Index
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int g = lane / 4;
   const int t = lane % 4;
-  float weight[16];
+  float weight[kHeads / 4];
 #pragma unroll
-  for (int i = 0; i < 16; ++i) weight[i] = room.weight[i / 2 * 8 + 2 * t + i % 2];
+  for (int i = 0; i < kHeads / 4; ++i) weight[i] = room.weight[i / 2 * 8 + 2 * t + i % 2];
   const uint64_t query[2] = {wgmma::descriptor(ptx::shared_address(room.query[0])),
                              wgmma::descriptor(ptx::shared_address(room.query[1]))};
   const int64_t sequence = a.rows.sequence[row];
@@ -215,13 +218,13 @@ __global__ void __launch_bounds__(kGroup, kScoreBlocks) score_kernel(const Index
       next[half] = load_key(args, sequence, entry[half] < plan.visible ? entry[half] : 0, t);
     }
   };
-  const TopList tops = {a.tops + row * a.block_stride, plan.n_blocks};
+  const TopList tops = {a.tops + piece_row * a.block_stride, plan.n_blocks};
   load(blockIdx.x);
   for (int64_t tile = blockIdx.x; tile < n_tiles; tile += gridDim.x) {
     const PackedKey key[2] = {next[0], next[1]};
     const bool scored[2] = {entry[0] < plan.visible, entry[1] < plan.visible};
     if (tile + gridDim.x < n_tiles) load(tile + gridDim.x);
-    float sum[32];
+    float sum[kHeads / 2];
     products(sum, key, query);
     float score[2];
 #pragma unroll
@@ -232,7 +235,7 @@ __global__ void __launch_bounds__(kGroup, kScoreBlocks) score_kernel(const Index
     const int64_t place = tile * kTile + in_tile + (t == 1 ? 8 : 0);
     if (t < 2 && place < plan.n_places) {
       const float mine = t == 0 ? score[0] : score[1];
-      a.scores[row * a.stride + place] = mine;
+      a.scores[piece_row * a.stride + place] = mine;
       count_key(room.bins[0], mine);
     }
     if (a.pool_out == nullptr) continue;
@@ -244,7 +247,7 @@ __global__ void __launch_bounds__(kGroup, kScoreBlocks) score_kernel(const Index
   for (int i = threadIdx.x; i < 2 * kIndexBins; i += kGroup) {
     const int list = i / kIndexBins;
     const uint32_t n = room.bins[list][i % kIndexBins];
-    if (n != 0) atomicAdd(bins_of(args, row, list) + i % kIndexBins, n);
+    if (n != 0) atomicAdd(bins_of(args, piece_row, list) + i % kIndexBins, n);
   }
 }
 
@@ -265,7 +268,7 @@ cudaError_t launch_score(const IndexDecode& args, cudaStream_t stream) {
 bool index_decode_fits(const IndexKernelArgs& args) {
   const KvStream& keys = args.keys.stream;
   return args.n_heads == kHeads && args.width == kWidth && args.block_size == kBlock &&
-         args.settle && args.first_row == 0 && args.K < kIndexKept && args.P < kIndexKept &&
+         args.settle && args.K < kIndexKept && args.P < kIndexKept &&
          keys.payload_bytes == kWidth / 2 && keys.scale_bytes == kWidth / 32 &&
          std::has_single_bit(static_cast<uint64_t>(keys.rows)) && keys.payload_offset % 16 == 0 &&
          args.keys.block_bytes % 16 == 0;

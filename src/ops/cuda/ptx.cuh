@@ -84,6 +84,14 @@ __device__ inline void bulk_load(uint32_t to, const void* from, uint32_t bytes, 
       "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
       : "memory");
 }
+// For what other blocks read too.
+__device__ inline void bulk_load(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
 // From this block's shared memory to that of a block of the cluster; both addresses of the target
 // (data and barrier) come from cluster_address().
 __device__ inline void bulk_send(uint32_t to, uint32_t from, uint32_t bytes, uint32_t barrier) {

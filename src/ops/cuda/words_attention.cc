@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -6,6 +7,7 @@
 #include "ops/cuda/attend_decode.h"
 #include "ops/cuda/compress.h"
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/index_decode.h"
 #include "ops/cuda/index_select.h"
 #include "ops/cuda/row_kernels.h"
 
@@ -25,9 +27,12 @@ constexpr size_t kQueries = 0;
 constexpr size_t kPlan = 1;
 constexpr size_t kScores = 2;
 constexpr size_t kTops = 3;
+constexpr size_t kBins = 4;
+constexpr size_t kKept = 5;
 constexpr size_t kRotated = 0;
 
 constexpr int64_t kScoreBytes = int64_t{64} << 20;  // of the scores that stand at a time
+constexpr int64_t kIndexPieceRows = 256;            // of index_decode, whose lists are 170 KB a row
 
 uint16_t* bf16(const Tensor& t) { return static_cast<uint16_t*>(t.data); }
 uint8_t* bytes(const Tensor& t) { return static_cast<uint8_t*>(t.data); }
@@ -288,7 +293,6 @@ void CudaOps::do_index_select(const IndexSelectArgs& args) {
   } else {
     cuda::launch_index_queries(rotate, stream());
   }
-  cuda::launch_plan_rows(kernel, stream());
   select_pieces(args, kernel);
   done("index_select");
   if (!args.pool_out.empty()) show("attn.pool_blocks", args.pool_out);
@@ -309,13 +313,27 @@ void CudaOps::select_pieces(const IndexSelectArgs& args, cuda::IndexKernelArgs& 
   }
   kernel.stride = args.pool_in.empty() ? n_entries : P;
   kernel.block_stride = (n_entries + args.block_size - 1) / args.block_size;
+  const bool tensor_cores = trial() && cuda::index_decode_fits(kernel);
   const int64_t fitting = kScoreBytes / (4 * std::max<int64_t>(1, kernel.stride));
-  const int64_t piece = probing() ? n_rows : std::clamp<int64_t>(fitting, 1, n_rows);
+  const int64_t most = tensor_cores ? std::min(n_rows, kIndexPieceRows) : n_rows;
+  const int64_t piece = probing() ? n_rows : std::clamp<int64_t>(fitting, 1, most);
   kernel.scores = scratch_.get<float>(kScores, piece * kernel.stride);
   kernel.tops = scratch_.get<float>(kTops, piece * kernel.block_stride);
+  cuda::IndexDecodeRoom room;
+  if (tensor_cores) {
+    room.bins = scratch_.get<uint32_t>(kBins, cuda::IndexDecodeRoom::bin_words(piece));
+    room.kept = scratch_.get<uint64_t>(kKept, cuda::IndexDecodeRoom::kept_words(piece));
+    room.entry_rows_log2 = std::countr_zero(static_cast<uint64_t>(kernel.keys.stream.rows));
+  } else if (!memory_->failed()) {
+    cuda::launch_plan_rows(kernel, stream());
+  }
   for (int64_t row = 0; row < n_rows && !memory_->failed(); row += piece) {
     kernel.first_row = row;
     kernel.n_piece = std::min(piece, n_rows - row);
+    if (tensor_cores) {
+      memory_->check(cuda::index_decode({kernel, room}, stream()), "index_select");
+      continue;
+    }
     cuda::launch_scores(kernel, stream());
     cuda::launch_choose(kernel, stream());
   }

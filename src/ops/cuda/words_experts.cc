@@ -220,8 +220,10 @@ int columns_for(int64_t n_pairs, int64_t n_experts) {
 
 constexpr int64_t kPieceRows = 1024;  // of one grouping
 
+}  // namespace
+
 // Rows of one grouping, and the room that its kernels share.
-struct Piece {
+struct cuda::ExpertsPiece {
   const cuda::FastExperts* packed = nullptr;
   Activation x;
   Tensor ids;      // [rows, k]
@@ -233,8 +235,7 @@ struct Piece {
   int width = 0;
   float limit = 0;
   cuda::Routes routes;
-  uint8_t* codes =
-      nullptr;  // [pairs and rows, width]: hidden rows of the pairs, then of the shared
+  uint8_t* codes = nullptr;  // [pairs and rows, width]: of the pairs, then of the shared expert
   uint8_t* scales = nullptr;
   uint16_t* routed = nullptr;  // [pairs, hidden]
   uint16_t* shared = nullptr;  // [rows, hidden]
@@ -244,7 +245,7 @@ struct Piece {
   const uint8_t* x_scales() const { return static_cast<const uint8_t*>(x.scales.data); }
 };
 
-cudaError_t run_shared(const Piece& p, cudaStream_t stream) {
+void CudaOps::run_shared(const cuda::ExpertsPiece& p) {
   uint8_t* codes = p.codes + p.pairs() * p.width;
   uint8_t* scales = p.scales + p.pairs() * (p.width / 32);
   const cuda::DensePairDecode pair = {.product = {.units = p.packed->shared_pair_units,
@@ -256,19 +257,20 @@ cudaError_t run_shared(const Piece& p, cudaStream_t stream) {
                                       .codes = codes,
                                       .scales = scales,
                                       .limit = p.limit};
-  const cudaError_t status = cuda::dense_pair_decode(pair, stream);
-  if (status != cudaSuccess) return status;
-  return cuda::dense_decode({.units = p.packed->shared_down_units,
-                             .x = codes,
-                             .x_scales = scales,
-                             .out = p.shared,
-                             .m = p.rows,
-                             .n = p.hidden,
-                             .k = p.width},
-                            stream);
+  dense_pair_fast(pair, "experts");
+  dense_fast({.units = p.packed->shared_down_units,
+              .x = codes,
+              .x_scales = scales,
+              .out = p.shared,
+              .m = p.rows,
+              .n = p.hidden,
+              .k = p.width},
+             "experts");
 }
 
-cudaError_t run_routed(const Piece& p, cudaStream_t stream) {
+namespace {
+
+cudaError_t run_routed(const cuda::ExpertsPiece& p, cudaStream_t stream) {
   const cuda::ExpertsDecode product = {
       .gate_up_units = p.packed->gate_up_units,
       .gate_up_scales = p.packed->gate_up_scales,
@@ -296,12 +298,12 @@ cudaError_t run_routed(const Piece& p, cudaStream_t stream) {
 // Routed and shared experts on tensor cores, in pieces of rows: what a row gives does not depend on
 // the piece. False where the layer was not packed.
 bool CudaOps::experts_fast(const ExpertsArgs& args) {
-  Piece piece = {.packed = fast() ? fast_.experts(args.experts) : nullptr,
-                 .k = static_cast<int>(args.ids.dim(1)),
-                 .experts = static_cast<int>(args.experts.size()),
-                 .hidden = static_cast<int>(args.x.width()),
-                 .width = static_cast<int>(args.shared.w2.in()),
-                 .limit = args.swiglu_limit};
+  cuda::ExpertsPiece piece = {.packed = fast() ? fast_.experts(args.experts) : nullptr,
+                              .k = static_cast<int>(args.ids.dim(1)),
+                              .experts = static_cast<int>(args.experts.size()),
+                              .hidden = static_cast<int>(args.x.width()),
+                              .width = static_cast<int>(args.shared.w2.in()),
+                              .limit = args.swiglu_limit};
   if (piece.packed == nullptr || piece.k > 8 || piece.experts > 1024 || args.swiglu_limit <= 0 ||
       args.experts[0].w2.in() != piece.width) {
     return false;
@@ -330,7 +332,7 @@ bool CudaOps::experts_fast(const ExpertsArgs& args) {
                                        .routes = piece.routes},
                                       stream()),
                    "experts");
-    memory_->check(run_shared(piece, stream()), "experts");
+    run_shared(piece);
     memory_->check(run_routed(piece, stream()), "experts");
     memory_->check(cuda::combine_experts({.row_pairs = piece.routes.row_pairs,
                                           .pairs = piece.routed,
