@@ -60,7 +60,7 @@ print("us,calls,us each,kernel,grid")
 PYTHON
 }
 verdicts=
-checks='index_check prefill_check'
+checks='index_check prefill_check experts_check'
 
 tar -C "$work" -xJf "$pack/cuda.tar.xz" || exit 1
 export LD_LIBRARY_PATH=$work/lib
@@ -113,6 +113,7 @@ for name in "$@"; do
       ;;
     tests)
       part tests 150 "$work/cuda_test" --gtest_filter="${FILTER:-CudaFast.*-*RecordedStepsAre*}"
+      if grep -q SKIPPED "$work/part"; then verdicts+=$'tests: some were SKIPPED\n'; fi
       ;;
     equality)
       part equality 90 "$work/fathom" check --backend cuda tests/golden/t12 --cases \

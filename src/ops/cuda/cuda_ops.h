@@ -106,6 +106,7 @@ class CudaOps final : public Ops {
   bool attend_fast(const AttendArgs& args, const cuda::AttendKernelArgs& kernel);
   bool experts_fast(const ExpertsArgs& args);
   void run_shared(const cuda::ExpertsPiece& piece);
+  void room_for_many(cuda::ExpertsPiece& piece);
   const int64_t* stage_groups(const Rows& rows, cuda::CompressKernelArgs& kernel);
   // Groups that a recorded step may complete, computed by it.
   const int64_t* recorded_groups(cuda::CompressKernelArgs& kernel);

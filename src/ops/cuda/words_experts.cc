@@ -4,6 +4,7 @@
 #include "ops/cuda/dense_decode.h"
 #include "ops/cuda/experts.h"
 #include "ops/cuda/experts_decode.h"
+#include "ops/cuda/experts_prefill.h"
 #include "ops/cuda/route.h"
 
 // The router and the experts.
@@ -19,6 +20,8 @@ constexpr size_t kHidden = 2;
 constexpr size_t kCodes = 3;
 constexpr size_t kRouted = 4;
 constexpr size_t kShared = 5;
+constexpr size_t kTiles = 6;
+constexpr size_t kPieces = 7;
 
 uint16_t* bf16(const Tensor& t) { return static_cast<uint16_t*>(t.data); }
 float* f32(const Tensor& t) { return static_cast<float*>(t.data); }
@@ -219,6 +222,7 @@ int columns_for(int64_t n_pairs, int64_t n_experts) {
 }
 
 constexpr int64_t kPieceRows = 1024;  // of one grouping
+constexpr int kManyPairs = 64;        // of an expert
 
 }  // namespace
 
@@ -238,6 +242,10 @@ struct cuda::ExpertsPiece {
   uint8_t* codes = nullptr;  // [pairs and rows, width]: of the pairs, then of the shared expert
   uint8_t* scales = nullptr;
   uint16_t* routed = nullptr;  // [pairs, hidden]
+  // For many pairs an expert; null: there are few, or the kernels for them are not to be taken.
+  cuda::ExpertTile* tiles = nullptr;
+  int* n_tiles = nullptr;
+  uint8_t* pieces = nullptr;
   uint16_t* shared = nullptr;  // [rows, hidden]
 
   int64_t pairs() const { return int64_t{rows} * k; }
@@ -270,6 +278,11 @@ void CudaOps::run_shared(const cuda::ExpertsPiece& p) {
 
 namespace {
 
+// From here on the kernels for many rows are the faster ones.
+bool many_pairs(const cuda::ExpertsPiece& p) {
+  return p.pairs() >= int64_t{kManyPairs} * p.experts && p.hidden >= p.width;
+}
+
 cudaError_t run_routed(const cuda::ExpertsPiece& p, cudaStream_t stream) {
   const cuda::ExpertsDecode product = {
       .gate_up_units = p.packed->gate_up_units,
@@ -289,11 +302,29 @@ cudaError_t run_routed(const cuda::ExpertsPiece& p, cudaStream_t stream) {
       .hidden = p.codes,
       .hidden_scales = p.scales,
       .out = p.routed};
+  if (p.pieces != nullptr && many_pairs(p)) {
+    return cuda::experts_prefill({.product = product,
+                                  .pairs = static_cast<int>(p.pairs()),
+                                  .tiles = p.tiles,
+                                  .n_tiles = p.n_tiles,
+                                  .pieces = p.pieces},
+                                 stream);
+  }
   const cudaError_t status = cuda::experts_gate_up(product, stream);
   return status != cudaSuccess ? status : cuda::experts_down(product, stream);
 }
 
 }  // namespace
+
+void CudaOps::room_for_many(cuda::ExpertsPiece& p) {
+  const auto pairs = static_cast<int>(p.pairs());
+  const int most = cuda::ExpertsPrefill::most_tiles(pairs, p.experts);
+  p.tiles = scratch_.get<cuda::ExpertTile>(kTiles, most + 1);
+  if (p.tiles == nullptr) return;
+  p.n_tiles = reinterpret_cast<int*>(p.tiles + most);
+  p.pieces = scratch_.get<uint8_t>(
+      kPieces, static_cast<int64_t>(cuda::ExpertsPrefill::piece_bytes(pairs, p.experts, p.hidden)));
+}
 
 // Routed and shared experts on tensor cores, in pieces of rows: what a row gives does not depend on
 // the piece. False where the layer was not packed.
@@ -317,6 +348,8 @@ bool CudaOps::experts_fast(const ExpertsArgs& args) {
   piece.scales = piece.codes + codes;
   piece.routed = scratch_.get<uint16_t>(kRouted, pairs * piece.hidden);
   piece.shared = scratch_.get<uint16_t>(kShared, most * piece.hidden);
+  piece.rows = static_cast<int>(most);
+  if (trial() && many_pairs(piece)) room_for_many(piece);
   for (int64_t row = 0; row < n_rows && !memory_->failed(); row += most) {
     const int64_t end = std::min(row + most, n_rows);
     piece.rows = static_cast<int>(end - row);
