@@ -7,11 +7,12 @@ mkdir -p "$out"
 nvcc="nvcc -std=c++20 -O3 --fmad=false --expt-relaxed-constexpr"
 nvcc="$nvcc -gencode arch=compute_90a,code=sm_90a -Isrc -Ibench/device"
 for name in pack dense_decode experts_decode attend_decode index_select \
-  index_decode index_best dense_prefill experts_prefill; do
+  index_decode index_best dense_prefill experts_prefill \
+  value_product; do
   $nvcc -c -o "$out/$name.o" "src/ops/cuda/$name.cu" &
 done
 for name in probe decode_check decode_bench attend_check index_check \
-  prefill_check experts_check; do
+  prefill_check experts_check value_check; do
   $nvcc -c -o "$out/$name.o" "bench/device/$name.cu" &
 done
 wait
@@ -26,12 +27,14 @@ nvcc -cudart static -o "$out/prefill_check" "$out/prefill_check.o" "$out/pack.o"
   "$out/dense_decode.o" "$out/dense_prefill.o"
 nvcc -cudart static -o "$out/experts_check" "$out/experts_check.o" "$out/experts_decode.o" \
   "$out/experts_prefill.o"
+nvcc -cudart static -o "$out/value_check" "$out/value_check.o" "$out/value_product.o"
 "$out/probe" | tee "$out/probe.txt"
 "$out/decode_check"
 "$out/decode_bench" | tee "$out/decode.csv"
 "$out/attend_check" bench | tee "$out/attend.csv"
 "$out/prefill_check" bench | tee "$out/prefill.csv"
 "$out/experts_check" bench | tee "$out/experts.csv"
+"$out/value_check" bench | tee "$out/value.csv"
 "$out/index_check" bench | tee "$out/index.csv"
 compute-sanitizer --tool memcheck "$out/decode_check" small | tail -1
 # What racecheck says of the products is explained in docs/kernels/decode.md.

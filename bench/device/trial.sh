@@ -5,6 +5,7 @@
 # from the repository root. PACK is what bench/device/pack.sh made. Each step has a limit of its own
 # and does not stop the others; a short table is printed last. Random models are written to WORK,
 # that of p7 beside the steps that follow `synth`. R8: the plan of step r8, or its config.json.
+# GOLDEN: the folder of the cases of step equality.
 set -uo pipefail
 pack=${1:?folder of pack.sh}
 results=${2:?folder for results}
@@ -14,6 +15,7 @@ results=$(cd "$results" && pwd)
 log=$results/run.log
 rows=$results/bench.csv
 work=${WORK:-$(mktemp -d)}
+golden=${GOLDEN:-tests/golden/t12}
 mkdir -p "$work"
 : >"$log"
 : >"$rows"
@@ -60,7 +62,7 @@ print("us,calls,us each,kernel,grid")
 PYTHON
 }
 verdicts=
-checks='index_check prefill_check experts_check'
+checks='index_check prefill_check experts_check value_check'
 
 tar -C "$work" -xJf "$pack/cuda.tar.xz" || exit 1
 export LD_LIBRARY_PATH=$work/lib
@@ -116,8 +118,7 @@ for name in "$@"; do
       if grep -q SKIPPED "$work/part"; then verdicts+=$'tests: some were SKIPPED\n'; fi
       ;;
     equality)
-      part equality 90 "$work/fathom" check --backend cuda tests/golden/t12 --cases \
-        tests/golden/t12/cases
+      part equality 90 "$work/fathom" check --backend cuda "$golden" --cases "$golden/cases"
       ;;
     decode | prefill | batch | profile)
       if [ -n "${synth:-}" ]; then wait "$synth"; fi

@@ -80,9 +80,10 @@ Result<void> Model::prepare(Ops& ops) const {
     for (const Weight* one : {&w.wq_a, &w.wq_b, &w.wkv, &w.wo_b, &w.indexer.wq_b, &w.engram.wkv}) {
       if (!one->empty()) FATHOM_RETURN_IF_ERROR(ops.prepare(*one));
     }
+    FATHOM_RETURN_IF_ERROR(ops.prepare_grouped(w.wo_a));
     FATHOM_RETURN_IF_ERROR(ops.prepare(w.experts, w.shared));
   }
-  return {};
+  return ops.prepare(weights_.head);
 }
 
 Boundary Model::encode(const Step& step, Ops& ops, Workspace& ws) const {

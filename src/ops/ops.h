@@ -47,6 +47,8 @@ class Ops {
   // layer, which outlive the backend's use. It may keep them in an order of its own; a weight that
   // was not told is read as it lies. kExhausted where the memory for that is not to be had.
   virtual Result<void> prepare(const Weight&) { return {}; }
+  // A weight of `grouped_linear`.
+  virtual Result<void> prepare_grouped(const Weight&) { return {}; }
   virtual Result<void> prepare(std::span<const ExpertWeights>, const ExpertWeights&) { return {}; }
 
   // Null where the backend cannot keep a step.

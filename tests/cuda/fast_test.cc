@@ -50,9 +50,12 @@ Bytes linear_rows(Side& side, int64_t out, int64_t in, std::span<const int64_t> 
 }
 
 TEST_F(CudaFast, LinearIsCloseAndDoesNotDependOnTheBatch) {
-  const std::vector<int64_t> batches = {1, 2, 9, 48, 130};
+  // From 65 rows on, kernels for many rows.
+  constexpr int64_t kMost = 700;
+  const std::vector<int64_t> batches = {1, 2, 9, 48, 64, 65, 130, kMost};
   for (const auto& [out, in] : {std::pair<int64_t, int64_t>{1280, 5120},
                                 {512, 5120},
+                                {64, 5120},
                                 {4096, 1280},
                                 {5120, 2304},
                                 {5120, 8192}}) {
@@ -68,24 +71,22 @@ TEST_F(CudaFast, LinearIsCloseAndDoesNotDependOnTheBatch) {
       const size_t size = static_cast<size_t>(n) * row;
       EXPECT_TRUE(std::equal(found.begin() + static_cast<ptrdiff_t>(at),
                              found.begin() + static_cast<ptrdiff_t>(at + size),
-                             found.end() - static_cast<ptrdiff_t>(130 * row)))
+                             found.end() - static_cast<ptrdiff_t>(kMost * row)))
           << n << " rows of " << out << " x " << in;
       at += size;
     }
   }
 }
 
-// Many rows go through kernels of their own, which give the bits of those for few.
-TEST_F(CudaFast, LinearOfManyRowsHasTheBitsOfFew) {
-  const std::vector<int64_t> batches = {1, 64, 65, 128, 129, 700};
-  for (const auto& [out, in] : {std::pair<int64_t, int64_t>{1280, 5120},
-                                {64, 5120},
-                                {4096, 1280},
-                                {5120, 2304},
-                                {5120, 8192}}) {
-    const auto body = [&](Side& side) { return linear_rows(side, out, in, batches); };
-    EXPECT_EQ(run(*trial_, 34, body), run(*fast_, 34, body)) << out << " x " << in;
+double relative_of(const std::vector<float>& found, const std::vector<float>& wanted) {
+  EXPECT_EQ(found.size(), wanted.size());
+  double error = 0;
+  double size = 0;
+  for (size_t i = 0; i < std::min(found.size(), wanted.size()); ++i) {
+    error += (found[i] - wanted[i]) * (found[i] - wanted[i]);
+    size += wanted[i] * wanted[i];
   }
+  return std::sqrt(error / size);
 }
 
 // Exponents that scatter over many binades keep the exact kernel: the bits are the exact ones.
@@ -171,6 +172,75 @@ TEST_F(CudaFast, ExpertsAreCloseAndDoNotDependOnTheBatch) {
                            found.end() - static_cast<ptrdiff_t>(1100 * row)))
         << n << " rows";
     at += size;
+  }
+}
+
+// Coefficients of many rows have the bits of the exact kernel.
+TEST_F(CudaFast, CoefficientsOfManyRowsAreTheExactOnes) {
+  for (const int64_t n_rows : {64, 301}) {
+    const auto body = [&](Side& side) {
+      MhcStepArgs args;
+      args.residual = side.values(DType::kBf16, {n_rows, 4, 5120});
+      args.site = {side.values(DType::kF32, {24, 4 * 5120}, 0.1f), side.values(DType::kF32, {3}),
+                   side.values(DType::kF32, {24})};
+      args.predicted = {side.output(DType::kF32, {n_rows, 4}),
+                        side.output(DType::kF32, {n_rows, 4}),
+                        side.output(DType::kF32, {n_rows, 4, 4})};
+      side.ops().mhc_step(args);
+      Bytes bytes;
+      for (const Tensor& t : {args.predicted.pre, args.predicted.post, args.predicted.comb}) {
+        side.read(&bytes, t);
+      }
+      return bytes;
+    };
+    EXPECT_EQ(run(*trial_, 36, body), run(*exact_, 36, body)) << n_rows << " rows";
+  }
+}
+
+// The head and the grouped projection on tensor cores: close, and the same bits in any batch.
+TEST_F(CudaFast, ProductsOfValuesDoNotDependOnTheBatch) {
+  const std::vector<int64_t> batches = {1, 3, 16, 40, 200};
+  const auto body = [&](Side& side) {
+    const Activation x = side.normed(200, 1280);
+    const Tensor grouped = side.values(DType::kBf16, {200, 4 * 1024});
+    const Weight head = side.weight(WeightFormat::kBf16, 4160, 1280, 0.05f);
+    const Weight group = fp8(side, 512, 1024);
+    EXPECT_TRUE(side.ops().prepare(head));
+    EXPECT_TRUE(side.ops().prepare_grouped(group));
+    Bytes bytes;
+    for (const int64_t n : batches) {
+      const Tensor logits = side.output(DType::kF32, {n, 4160});
+      const Activation out = side.activation(n, 512);
+      side.ops().linear({logits, x.rows(0, n), head});
+      side.ops().grouped_linear({out, grouped.rows(0, n), group, 4});
+      side.read(&bytes, out.bf16);
+      side.read(&bytes, logits);
+    }
+    return bytes;
+  };
+  const Bytes wanted = run(*exact_, 37, body);
+  const Bytes found = run(*trial_, 37, body);
+  ASSERT_EQ(found.size(), wanted.size());
+  EXPECT_NE(found, wanted) << "the exact kernels ran";
+  const size_t out_row = 512 * 2;
+  const size_t logit_row = 4160 * 4;
+  const size_t all = found.size() - 200 * (out_row + logit_row);
+  EXPECT_LT(relative_l2(std::span(found).subspan(all, 200 * out_row),
+                        std::span(wanted).subspan(all, 200 * out_row)),
+            3e-3);
+  std::vector<float> a(200 * 4160);
+  std::vector<float> b(a.size());
+  std::memcpy(a.data(), &found[all + 200 * out_row], a.size() * 4);
+  std::memcpy(b.data(), &wanted[all + 200 * out_row], b.size() * 4);
+  EXPECT_LT(relative_of(a, b), 1e-5);
+  size_t at = 0;
+  for (const int64_t n : batches) {
+    const auto rows = static_cast<size_t>(n);
+    EXPECT_EQ(std::memcmp(&found[at], &found[all], rows * out_row), 0) << n << " rows";
+    at += rows * out_row;
+    EXPECT_EQ(std::memcmp(&found[at], &found[all + 200 * out_row], rows * logit_row), 0)
+        << n << " rows";
+    at += rows * logit_row;
   }
 }
 
@@ -318,17 +388,6 @@ std::vector<int32_t> wide_ids(Ops& ops, const std::string& folder, bool recorded
     }
   }
   return ids;
-}
-
-double relative_of(const std::vector<float>& found, const std::vector<float>& wanted) {
-  EXPECT_EQ(found.size(), wanted.size());
-  double error = 0;
-  double size = 0;
-  for (size_t i = 0; i < std::min(found.size(), wanted.size()); ++i) {
-    error += (found[i] - wanted[i]) * (found[i] - wanted[i]);
-    size += wanted[i] * wanted[i];
-  }
-  return std::sqrt(error / size);
 }
 
 TEST_F(CudaFast, ModelOfReleasedWidths) {

@@ -8,7 +8,9 @@
 #include "ops/cuda/engram.h"
 #include "ops/cuda/greedy.h"
 #include "ops/cuda/mhc.h"
+#include "ops/cuda/pack.h"
 #include "ops/cuda/row_kernels.h"
+#include "ops/cuda/value_product.h"
 #include "tensor/codecs.h"
 
 // Words over rows alone. Each is a list of launches; what a probe may see is shown between them.
@@ -77,7 +79,12 @@ CudaOps::~CudaOps() {
   if (side_ != nullptr) cudaStreamDestroy(side_);
 }
 
+Result<void> CudaOps::prepare_grouped(const Weight& w) {
+  return numerics_ == Numerics::kTrial ? fast_.add_values(w) : Result<void>();
+}
+
 Result<void> CudaOps::prepare(const Weight& w) {
+  if (w.format == WeightFormat::kBf16) return prepare_grouped(w);
   return numerics_ != Numerics::kExact ? fast_.add(w) : Result<void>();
 }
 
@@ -190,7 +197,8 @@ void CudaOps::do_mhc_step(const MhcStepArgs& args) {
                           .iters = args.sinkhorn_iters,
                           .hc_eps = args.hc_eps,
                           .norm_eps = args.norm_eps,
-                          .plain_edge = joined};
+                          .plain_edge = joined,
+                          .many = trial()};
   if (probing() || !cuda::mhc_rows_fit(kernel)) return mhc_in_parts(args, kernel);
   kernel.sums = scratch_.get<float>(kMhcSums, n_rows * (n_mix + 1));
   if (memory_->failed()) return;
@@ -241,7 +249,7 @@ void CudaOps::do_rms_norm(const RmsNormArgs& args) {
   done("rms_norm");
 }
 
-bool CudaOps::wide(int64_t n_rows) const { return trial() && n_rows >= cuda::kDensePrefillRows; }
+bool CudaOps::wide(int64_t n_rows) const { return fast() && n_rows >= cuda::kDensePrefillRows; }
 
 const uint8_t* CudaOps::staged_rows(const uint8_t* x, const uint8_t* x_scales, int m, int k) {
   auto* pieces = scratch_.get<uint8_t>(kStaged, static_cast<int64_t>(cuda::staged_bytes(m, k)));
@@ -271,8 +279,32 @@ void CudaOps::dense_pair_fast(const cuda::DensePairDecode& p, const char* word) 
       word);
 }
 
+bool CudaOps::linear_of_values(const Tensor& out, const Tensor& x, const Weight& w,
+                               int64_t groups) {
+  const uint8_t* units = trial() ? fast_.values(w) : nullptr;
+  const int64_t group_out = w.out() / groups;
+  if (units == nullptr || x.dim(0) == 0 || group_out % cuda::kPackedRows != 0) return false;
+  const bool fp32 = out.dtype == DType::kF32;
+  cuda::ValueProduct product = {.units = units,
+                                .x = bf16(x),
+                                .x_stride = x.stride[0],
+                                .out = fp32 ? f32(out) : nullptr,
+                                .out_bf16 = fp32 ? nullptr : bf16(out),
+                                .out_stride = out.stride[0],
+                                .m = static_cast<int>(x.dim(0)),
+                                .n = static_cast<int>(w.out()),
+                                .k = static_cast<int>(w.in()),
+                                .groups = static_cast<int>(groups)};
+  product.pieces = scratch_.get<uint8_t>(
+      kStaged, static_cast<int64_t>(cuda::value_piece_bytes(product.m, groups * w.in())));
+  if (memory_->failed()) return true;
+  memory_->check(cuda::value_product(product, stream()), "linear");
+  return true;
+}
+
 void CudaOps::do_linear(const LinearArgs& args) {
   if (memory_->failed()) return;
+  if (linear_of_values(args.out, args.x.bf16, args.w, 1)) return done("linear");
   const bool fp32 = args.out.dtype == DType::kF32;
   const uint8_t* units = fp32 || !fast() ? nullptr : fast_.dense(args.w);
   if (units != nullptr && args.out.is_dense() && args.x.codes.is_dense() &&
@@ -301,16 +333,18 @@ void CudaOps::do_linear(const LinearArgs& args) {
 
 void CudaOps::do_grouped_linear(const GroupedLinearArgs& args) {
   if (memory_->failed()) return;
-  cuda::launch_product(
-      {.out_bf16 = bf16(args.out.bf16),
-       .out_stride = args.out.bf16.stride[0],
-       .x = {.bf16 = bf16(args.x), .bf16_stride = args.x.stride[0], .as_bf16 = true},
-       .w = cuda::product_weight(args.w),
-       .n_rows = args.x.dim(0),
-       .n_out = args.w.out(),
-       .in = args.w.in(),
-       .groups = args.groups},
-      stream());
+  if (!linear_of_values(args.out.bf16, args.x, args.w, args.groups)) {
+    cuda::launch_product(
+        {.out_bf16 = bf16(args.out.bf16),
+         .out_stride = args.out.bf16.stride[0],
+         .x = {.bf16 = bf16(args.x), .bf16_stride = args.x.stride[0], .as_bf16 = true},
+         .w = cuda::product_weight(args.w),
+         .n_rows = args.x.dim(0),
+         .n_out = args.w.out(),
+         .in = args.w.in(),
+         .groups = args.groups},
+        stream());
+  }
   cuda::launch_quantize(quantize_rows(args.out), stream());
   done("grouped_linear");
 }

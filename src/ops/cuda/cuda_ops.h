@@ -44,6 +44,7 @@ class CudaOps final : public Ops {
   }
   cuda::Memory& gpu() { return *memory_; }
   Result<void> prepare(const Weight& w) override;
+  Result<void> prepare_grouped(const Weight& w) override;
   Result<void> prepare(std::span<const ExpertWeights> experts,
                        const ExpertWeights& shared) override;
   Recorder* recorder() override {
@@ -92,6 +93,8 @@ class CudaOps final : public Ops {
 
   // Products of packed FP8 weights by the kernel for few or for many rows; the bits are the same.
   bool wide(int64_t n_rows) const;
+  // Rows by their bf16 values on tensor cores; false where the weight was not packed for it.
+  bool linear_of_values(const Tensor& out, const Tensor& x, const Weight& w, int64_t groups);
   const uint8_t* staged_rows(const uint8_t* x, const uint8_t* x_scales, int m, int k);
   void dense_fast(const cuda::DenseDecode& product, const char* word);
   void dense_pair_fast(const cuda::DensePairDecode& product, const char* word);

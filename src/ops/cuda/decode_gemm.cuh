@@ -368,6 +368,8 @@ __device__ inline Parts exchange(const float (&acc)[S::kColumns / 2], const Ring
       ptx::cluster_store(address + 32, acc[i + 2 + side]);
     }
   }
+  // By every lane, since only a few arrive; why stands in docs/kernels/decode.md.
+  ptx::cluster_fence();
   __syncwarp();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (lane < segments) ptx::cluster_barrier_arrive(ptx::cluster_address(ring.inbox(buffer), lane));

@@ -1,6 +1,7 @@
 #include "ops/cuda/fast_weights.h"
 
 #include "ops/cuda/pack.h"
+#include "ops/cuda/value_product.h"
 
 namespace fathom::cuda {
 namespace {
@@ -182,9 +183,47 @@ Result<void> FastWeights::add(std::span<const ExpertWeights> experts, const Expe
   return {};
 }
 
-const uint8_t* FastWeights::dense(const Weight& w) const {
-  const auto found = dense_.find(w.data.data);
-  if (found == dense_.end()) return nullptr;
+Result<void> FastWeights::add_values(const Weight& w) {
+  if (const auto old = values_.find(w.data.data); old != values_.end()) {
+    report_.bytes -= old->second.units.bytes();
+    --report_.fast;
+    values_.erase(old);
+  }
+  const bool codes = w.format == WeightFormat::kFp8Block32;
+  const bool known = codes ? w.scale.is_dense() && w.out() % 32 == 0 && w.in() % 32 == 0
+                           : w.format == WeightFormat::kBf16;
+  if (!known || !w.data.is_dense() || w.out() % kPackedRows != 0 || w.in() % 64 != 0 ||
+      w.in() < kLeastWidth) {
+    ++report_.exact;
+    return {};
+  }
+  const auto n = static_cast<int>(w.out());
+  const auto k = static_cast<int>(w.in());
+  Dense packed = {.out = w.out(), .in = w.in(), .units = {}};
+  FATHOM_ASSIGN_OR_RETURN(
+      packed.units, memory_.allocate(static_cast<int64_t>(value_bytes(n, k)), "packed weight"));
+  memory_.check(pack_values({.values = codes ? nullptr : static_cast<const uint16_t*>(w.data.data),
+                             .codes = codes ? bytes(w.data) : nullptr,
+                             .scales = codes ? bytes(w.scale) : nullptr,
+                             .n = n,
+                             .k = k,
+                             .units = reinterpret_cast<uint8_t*>(packed.units.data())},
+                            memory_.stream()),
+                "pack");
+  FATHOM_RETURN_IF_ERROR(memory_.sync());
+  ++report_.fast;
+  report_.bytes += packed.units.bytes();
+  values_.emplace(w.data.data, std::move(packed));
+  return {};
+}
+
+const uint8_t* FastWeights::dense(const Weight& w) const { return units_of(dense_, w); }
+
+const uint8_t* FastWeights::values(const Weight& w) const { return units_of(values_, w); }
+
+const uint8_t* FastWeights::units_of(const std::map<const void*, Dense>& all, const Weight& w) {
+  const auto found = all.find(w.data.data);
+  if (found == all.end()) return nullptr;
   const Dense& packed = found->second;
   if (packed.out != w.out() || packed.in != w.in()) return nullptr;
   return reinterpret_cast<const uint8_t*>(packed.units.data());

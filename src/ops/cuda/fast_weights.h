@@ -38,6 +38,11 @@ class FastWeights {
   Result<void> add(const Weight& w);
   Result<void> add(std::span<const ExpertWeights> experts, const ExpertWeights& shared);
 
+  // A weight that rows meet by their bf16 values.
+  Result<void> add_values(const Weight& w);
+
+  // The units of value_product, or null.
+  const uint8_t* values(const Weight& w) const;
   // The units of dense_decode, or null.
   const uint8_t* dense(const Weight& w) const;
   // Null where the layer keeps the exact kernels.
@@ -62,9 +67,12 @@ class FastWeights {
   Result<Buffer> pack_pair(const ExpertWeights& shared);
   Result<void> pack_layer(std::span<const ExpertWeights> experts, Layer& layer);
 
+  static const uint8_t* units_of(const std::map<const void*, Dense>& all, const Weight& w);
+
   Memory& memory_;
   Buffer changed_;
   std::map<const void*, Dense> dense_;
+  std::map<const void*, Dense> values_;
   std::map<const void*, Layer> layers_;
   std::map<const void*, Dense> pairs_;  // of shared experts, by their gate matrix
   FastReport report_;

@@ -39,6 +39,7 @@ struct MhcArgs {
   int64_t code_stride = 0;
   int64_t scale_stride = 0;
   bool plain_edge = false;  // LaunchGrid::plain
+  bool many = false;        // many rows may go through the kernel for them
 };
 void launch_mhc_expand(const MhcArgs& args, cudaStream_t stream);
 void launch_mhc_predict(const MhcArgs& args, cudaStream_t stream);

@@ -224,6 +224,80 @@ __global__ void __launch_bounds__(kPredictThreads) predict_parts_kernel(const Mh
   if (threadIdx.x == 0) a.sums[row * (kMix + 1) + o] = sum;
 }
 
+// Many rows: eight threads have two of the sixteen lanes each, of kTheirRows rows and kOutputs
+// outputs, so that a weight is read once for several rows; each sum is the same chain. Grid: rows,
+// groups of outputs.
+constexpr int kTheirRows = 2;
+constexpr int kManyThreads = 128;
+constexpr int kRowsOfBlock = kManyThreads / 8 * kTheirRows;
+template <int kOutputs, bool kSquares>
+__global__ void __launch_bounds__(kManyThreads) predict_many_kernel(const MhcArgs a) {
+  enter();
+  const int64_t width = kStreams * a.hidden;
+  const int lane = static_cast<int>(threadIdx.x) % 8;
+  const int64_t first =
+      int64_t{blockIdx.x} * kRowsOfBlock + static_cast<int>(threadIdx.x) / 8 * kTheirRows;
+  const int o = static_cast<int>(blockIdx.y) * kOutputs;
+  const uint16_t* rows[kTheirRows];
+#pragma unroll
+  for (int r = 0; r < kTheirRows; ++r) {
+    rows[r] = a.residual + min(first + r, a.n_rows - 1) * width + 2 * lane;
+  }
+  const float* weights = a.fn + o * width + 2 * lane;
+  float2 acc[kTheirRows][kOutputs] = {};
+#pragma unroll 2
+  for (int64_t k = 0; k < width; k += 32) {
+    float2 x[kTheirRows][2];
+#pragma unroll
+    for (int r = 0; r < kTheirRows; ++r) {
+#pragma unroll
+      for (int side = 0; side < 2; ++side) {
+        const uint32_t two = *reinterpret_cast<const uint32_t*>(rows[r] + k + 16 * side);
+        x[r][side] = {__uint_as_float(two << 16), __uint_as_float(two & 0xffff0000u)};
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) {
+      float2 low = {};
+      float2 high = {};
+      if constexpr (!kSquares) {
+        low = *reinterpret_cast<const float2*>(weights + i * width + k);
+        high = *reinterpret_cast<const float2*>(weights + i * width + k + 16);
+      }
+#pragma unroll
+      for (int r = 0; r < kTheirRows; ++r) {
+        const float2 v = kSquares ? x[r][0] : low;
+        const float2 w = kSquares ? x[r][1] : high;
+        acc[r][i].x = acc[r][i].x + __fmaf_rn(x[r][1].x, w.x, x[r][0].x * v.x);
+        acc[r][i].y = acc[r][i].y + __fmaf_rn(x[r][1].y, w.y, x[r][0].y * v.y);
+      }
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kTheirRows; ++r) {
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) {
+      float2 sum = acc[r][i];
+      for (int fold = 4; fold > 0; fold /= 2) {
+        sum.x = sum.x + __shfl_down_sync(kFullWarp, sum.x, fold, 8);
+        sum.y = sum.y + __shfl_down_sync(kFullWarp, sum.y, fold, 8);
+      }
+      if (lane != 0 || first + r >= a.n_rows) continue;
+      a.sums[(first + r) * (kMix + 1) + (kSquares ? kMix : o + i)] = sum.x + sum.y;
+    }
+  }
+}
+
+constexpr int64_t kManyRows = 64;
+constexpr int kManyOutputs = 6;
+static_assert(kMix % kManyOutputs == 0);
+void launch_predict_many(const MhcArgs& args, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>((args.n_rows + kRowsOfBlock - 1) / kRowsOfBlock);
+  launch_dependent(predict_many_kernel<kManyOutputs, false>,
+                   {dim3(blocks, kMix / kManyOutputs), kManyThreads, 0, true}, args, stream);
+  launch_dependent(predict_many_kernel<1, true>, {blocks, kManyThreads}, args, stream);
+}
+
 // comb of a row: lane 4 j + k holds [j][k]. Lines are added in order.
 __device__ float line_sum(float value, bool columns) {
   const int lane = static_cast<int>(threadIdx.x);
@@ -285,7 +359,11 @@ void launch_mhc_rows(const MhcArgs& args, cudaStream_t stream) {
 void launch_mhc_coefficients_of(const MhcArgs& args, cudaStream_t stream) {
   const auto bytes = static_cast<size_t>(kStreams * args.hidden / 2) * sizeof(float);
   const dim3 grid(kMix + 1, static_cast<unsigned>(args.n_rows));
-  launch_dependent(predict_parts_kernel, {grid, kPredictThreads, bytes, true}, args, stream);
+  if (args.many && args.n_rows >= kManyRows) {
+    launch_predict_many(args, stream);
+  } else {
+    launch_dependent(predict_parts_kernel, {grid, kPredictThreads, bytes, true}, args, stream);
+  }
   launch_dependent(finish_kernel, {static_cast<unsigned>(args.n_rows), 32}, args, stream);
 }
 

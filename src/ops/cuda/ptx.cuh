@@ -136,6 +136,8 @@ __device__ inline void cluster_barrier_arrive(uint32_t cluster_address) {
   asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(cluster_address)
                : "memory");
 }
+// Orders this thread's writes to other blocks before what it, or a thread it then meets, releases.
+__device__ inline void cluster_fence() { asm volatile("fence.acq_rel.cluster;" ::: "memory"); }
 // Without ordering memory: behind barrier_init_fence().
 __device__ inline void cluster_arrive_relaxed() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");

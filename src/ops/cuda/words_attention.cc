@@ -313,7 +313,7 @@ void CudaOps::select_pieces(const IndexSelectArgs& args, cuda::IndexKernelArgs& 
   }
   kernel.stride = args.pool_in.empty() ? n_entries : P;
   kernel.block_stride = (n_entries + args.block_size - 1) / args.block_size;
-  const bool tensor_cores = trial() && cuda::index_decode_fits(kernel);
+  const bool tensor_cores = fast() && cuda::index_decode_fits(kernel);
   const int64_t fitting = kScoreBytes / (4 * std::max<int64_t>(1, kernel.stride));
   const int64_t most = tensor_cores ? std::min(n_rows, kIndexPieceRows) : n_rows;
   const int64_t piece = probing() ? n_rows : std::clamp<int64_t>(fitting, 1, most);
