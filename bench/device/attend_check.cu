@@ -277,6 +277,24 @@ void check() {
   }
   bool repeatable = true;
   for (int i = 0; i < 20; ++i) repeatable = repeatable && run(32) == all;
+  // A list without entries gives the same as the window alone.
+  bool narrow_same = true;
+  for (int rows : {1, 17, 32}) {
+    cuda::AttendDecode a = d.args(s, rows);
+    a.topk = nullptr;
+    a.k = 0;
+    std::vector<uint16_t> found[2];
+    for (const bool narrow : {false, true}) {
+      a.narrow = narrow;
+      d.out.poison();
+      must(cuda::attend_decode(a, nullptr), "attend_decode of the window");
+      must(cudaDeviceSynchronize(), "attend_decode of the window, run");
+      found[narrow] = d.out.host();
+    }
+    narrow_same = narrow_same && found[0] == found[1];
+  }
+  std::printf("attend: the window alone gives the same bits: %d\n", narrow_same);
+  failures += !narrow_same;
   std::printf("attend: worst relative L2 of 32 rows %.2e, invariant %d, repeatable %d\n", worst,
               invariant, repeatable);
   failures += !(worst < 5e-3) + !invariant + !repeatable;
@@ -318,6 +336,17 @@ void bench() {
     const double floor = std::max(bytes / 4.3e12, rows * 83.9e6 / 0.79e15) * 1e6;
     std::printf("attend_decode,640 slots,%d,%.2f,%.3f,%.2f,%.3f\n", rows, us, bytes / us * 1e-6,
                 floor, floor / us);
+    for (const bool narrow : {false, true}) {
+      const double window = graph_time(16, [&](int, cudaStream_t stream) {
+        cuda::AttendDecode a = d.args(s, rows);
+        a.topk = nullptr;
+        a.k = 0;
+        a.narrow = narrow;
+        must(cuda::attend_decode(a, stream), "attend_decode");
+      });
+      std::printf("attend_decode,window %s,%d,%.2f\n", narrow ? "alone" : "in 640 slots", rows,
+                  window);
+    }
   }
 }
 
@@ -326,7 +355,7 @@ void bench() {
 
 // Checks; `bench`: times too; `once`: no check, the kernel once.
 int main(int argc, char** argv) {
-  if (argc > 1 && argv[1][0] == 'o') {
+  if (argc > 1 && (argv[1][0] == 'o' || argv[1][0] == 's')) {
     fathom::device::launch_once();
     return 0;
   }

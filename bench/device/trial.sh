@@ -1,11 +1,12 @@
 #!/bin/bash
 # Kernels on trial beside those they replace, on a machine with a GPU that builds nothing.
 #   trial.sh PACK RESULTS STEP...
-#   steps: machine synth checks tests equality decode prefill batch profile r8 sanitizer
+#   steps: machine build synth checks tests equality decode prefill batch profile r8 sanitizer
 # from the repository root. PACK is what bench/device/pack.sh made. Each step has a limit of its own
 # and does not stop the others; a short table is printed last. Random models are written to WORK,
 # that of p7 beside the steps that follow `synth`. R8: the plan of step r8, or its config.json.
-# GOLDEN: the folder of the cases of step equality.
+# GOLDEN: the folder of the cases of step equality. `build` compiles the checks, from source.tar.xz
+# of the pack or from the tree.
 set -uo pipefail
 pack=${1:?folder of pack.sh}
 results=${2:?folder for results}
@@ -62,7 +63,37 @@ print("us,calls,us each,kernel,grid")
 PYTHON
 }
 verdicts=
-checks='index_check prefill_check experts_check value_check'
+checks='index_check prefill_check experts_check value_check attend_check'
+
+# The kernels that a check is linked with.
+parts_of() {
+  case $1 in
+    index_check) echo index_select index_decode index_best ;;
+    prefill_check) echo pack dense_decode dense_prefill ;;
+    experts_check) echo experts_decode experts_prefill ;;
+    value_check) echo value_product ;;
+    attend_check) echo attend_decode ;;
+  esac
+}
+
+# build_check CHECK: from the root of the sources.
+build_check() {
+  local files=() part
+  for part in $(parts_of "$1"); do files+=("src/ops/cuda/$part.cu"); done
+  nvcc -std=c++20 -O3 --fmad=false --expt-relaxed-constexpr -cudart static -Isrc -Ibench/device \
+    -gencode arch=compute_90a,code=sm_90a -o "$work/$1" "bench/device/$1.cu" "${files[@]}"
+}
+
+build_checks() {
+  local check pids=() failed=0
+  cd "$1" || return 1
+  for check in $checks; do
+    build_check "$check" &
+    pids+=($!)
+  done
+  for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+  return "$failed"
+}
 
 tar -C "$work" -xJf "$pack/cuda.tar.xz" || exit 1
 export LD_LIBRARY_PATH=$work/lib
@@ -103,6 +134,18 @@ for name in "$@"; do
       part machine 30 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.mem \
         --format=csv
       part space 10 df -h "$work" /dev/shm
+      ;;
+    build)
+      say build
+      sources=.
+      if [ -e "$pack/source.tar.xz" ]; then
+        sources=$work/source
+        mkdir -p "$sources"
+        tar -C "$sources" -xJf "$pack/source.tar.xz"
+      fi
+      status=passed
+      (build_checks "$sources") >>"$log" 2>&1 || status=FAILED
+      verdicts+="build of checks: $status"$'\n'
       ;;
     synth)
       model p7 &

@@ -10,15 +10,24 @@ namespace fathom::cuda {
 namespace {
 
 constexpr int kCluster = 8;
-constexpr int kThreads = 640;  // five warpgroups
 constexpr int kHeads = 64;
 constexpr int kWidth = 512;
 constexpr int kWindow = 128;
-constexpr int kSlots = 640;
-constexpr int kBlocks = 10;               // of 64 slots
-constexpr int kMine = kSlots / kCluster;  // slots a thread block scores
-constexpr int kGroups = kSlots / 8;       // of eight slots
-constexpr int kMyGroups = kMine / 8;
+constexpr int kMostSlots = 640;
+
+// A list of kSlots slots, by blocks of kThreads threads.
+template <int kSlots_, int kThreads_>
+struct Tiles {
+  static constexpr int kSlots = kSlots_;
+  static constexpr int kThreads = kThreads_;
+  static constexpr int kBlocks = kSlots / 64;
+  static constexpr int kMine = kSlots / kCluster;  // slots a thread block scores
+  static constexpr int kGroups = kSlots / 8;       // of eight slots
+  static constexpr int kMyGroups = kMine / 8;
+  static constexpr int kColumns = kMine / (kThreads / 128);  // slots that one warpgroup scores
+};
+using Whole = Tiles<kMostSlots, 640>;
+using WindowOnly = Tiles<kWindow, 128>;
 // Rows are decoded to 2^-14 of their values, which a product in half precision holds exactly;
 // scores and outputs make up for it, without rounding.
 constexpr float kLift = 0x1p14F;
@@ -27,16 +36,19 @@ constexpr float kLowest = -1e30F;
 
 // Shared memory. `query` is q until the scores are done, then the probabilities of all slots;
 // `vectors` is the scored slots' rows, then the value columns of all slots.
+template <class T>
 struct Shared {
-  alignas(1024) uint8_t query[kSlots * kHeads * 2];
-  alignas(1024) uint8_t vectors[kSlots * kHeads * 2];
-  float all_max[kGroups][kHeads];
-  float all_sum[kGroups][kHeads];
-  float maximum[kBlocks][kHeads];  // running, after the block
-  float factor[kBlocks][kHeads];   // exp(maximum before - after)
-  float block_sum[kBlocks][kHeads];
+  static constexpr int kQueryBytes = kHeads * kWidth * 2;
+  static constexpr int kProbabilityBytes = T::kSlots * kHeads * 2;
+  alignas(1024) uint8_t query[kQueryBytes > kProbabilityBytes ? kQueryBytes : kProbabilityBytes];
+  alignas(1024) uint8_t vectors[T::kSlots * kHeads * 2];
+  float all_max[T::kGroups][kHeads];
+  float all_sum[T::kGroups][kHeads];
+  float maximum[T::kBlocks][kHeads];  // running, after the block
+  float factor[T::kBlocks][kHeads];   // exp(maximum before - after)
+  float block_sum[T::kBlocks][kHeads];
   float total[kHeads];
-  uint32_t refs[kSlots];
+  uint32_t refs[T::kSlots];
   alignas(8) uint64_t barriers[2];
 };
 
@@ -165,39 +177,44 @@ __device__ __noinline__ void store_piece(Piece piece, uint8_t* row, int swizzle,
 }
 
 // The scored slots' rows as the B operand: [64 channels][80 slots][128 bytes].
+template <class T>
 __device__ void stage_keys(const AttendDecode& a, const uint32_t* refs, uint8_t* to) {
-  constexpr int kEach = kMine * 16 / kThreads;
+  constexpr int kEach = T::kMine * 16 / T::kThreads;
   Piece pieces[kEach];
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
-    const int item = static_cast<int>(threadIdx.x) + i * kThreads;
+    const int item = static_cast<int>(threadIdx.x) + i * T::kThreads;
     pieces[i] = load_piece(a, refs[item / 16], item % 16);
   }
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
-    const int item = static_cast<int>(threadIdx.x) + i * kThreads;
+    const int item = static_cast<int>(threadIdx.x) + i * T::kThreads;
     const int slot = item / 16;
     const int piece = item % 16;
-    store_piece(pieces[i], to + ((piece / 2) * kMine + slot) * 128, slot & 7, piece % 2 * 4);
+    store_piece(pieces[i], to + ((piece / 2) * T::kMine + slot) * 128, slot & 7, piece % 2 * 4);
   }
 }
 
 // This block's 64 value columns of all slots, slots as rows of 128 bytes.
+template <class T>
 struct Values {
-  static constexpr int kEach = kSlots * 2 / kThreads;
+  static constexpr int kEach = T::kSlots * 2 / T::kThreads;
   Piece pieces[kEach];
 };
-__device__ void load_values(const AttendDecode& a, const uint32_t* refs, int rank, Values* values) {
+template <class T>
+__device__ void load_values(const AttendDecode& a, const uint32_t* refs, int rank,
+                            Values<T>* values) {
 #pragma unroll
-  for (int i = 0; i < Values::kEach; ++i) {
-    const int item = static_cast<int>(threadIdx.x) + i * kThreads;
+  for (int i = 0; i < Values<T>::kEach; ++i) {
+    const int item = static_cast<int>(threadIdx.x) + i * T::kThreads;
     values->pieces[i] = load_piece(a, refs[item / 2], 2 * rank + item % 2);
   }
 }
-__device__ void stage_values(const Values& values, uint8_t* to) {
+template <class T>
+__device__ void stage_values(const Values<T>& values, uint8_t* to) {
 #pragma unroll
-  for (int i = 0; i < Values::kEach; ++i) {
-    const int item = static_cast<int>(threadIdx.x) + i * kThreads;
+  for (int i = 0; i < Values<T>::kEach; ++i) {
+    const int item = static_cast<int>(threadIdx.x) + i * T::kThreads;
     const int slot = item / 2;
     store_piece(values.pieces[i], to + slot * 128, slot & 7, item % 2 * 4);
   }
@@ -215,9 +232,10 @@ __device__ inline uint8_t* query_place(uint8_t* to, int head, int chunk) {
   return to + ((chunk / 8) * kHeads + head) * 128 + 16 * ((chunk % 8) ^ (head & 7));
 }
 // q as the A operand: [64 channels][64 heads][128 bytes]. What needs no rotation is only copied.
+template <class T>
 __device__ void copy_query(const AttendDecode& a, int query, uint8_t* to) {
   const uint16_t* q = a.q + static_cast<size_t>(query) * kHeads * kWidth;
-  for (int i = static_cast<int>(threadIdx.x); i < kHeads * 56; i += kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < kHeads * 56; i += T::kThreads) {
     const int head = i / 56;
     const int chunk = i % 56;
     ptx::copy16(ptx::shared_address(query_place(to, head, chunk)), q + head * kWidth + chunk * 8,
@@ -225,9 +243,10 @@ __device__ void copy_query(const AttendDecode& a, int query, uint8_t* to) {
   }
   ptx::copy_commit();
 }
+template <class T>
 __device__ void rotate_query(const AttendDecode& a, int query, uint8_t* to) {
   const uint16_t* q = a.q + static_cast<size_t>(query) * kHeads * kWidth;
-  for (int item = static_cast<int>(threadIdx.x); item < kHeads * 8; item += kThreads) {
+  for (int item = static_cast<int>(threadIdx.x); item < kHeads * 8; item += T::kThreads) {
     const int head = item / 8;
     const int chunk = item % 8;
     const uint4 v = *reinterpret_cast<const uint4*>(q + head * kWidth + 448 + chunk * 8);
@@ -238,19 +257,18 @@ __device__ void rotate_query(const AttendDecode& a, int query, uint8_t* to) {
   }
 }
 
-constexpr int kColumns = kMine / (kThreads / 128);  // slots that one warpgroup scores
-
-__device__ void score(const Shared& s, int group, float (&d)[kColumns / 2]) {
+template <class T>
+__device__ void score(const Shared<T>& s, int group, float (&d)[T::kColumns / 2]) {
   const uint32_t q = ptx::shared_address(s.query);
-  const uint32_t keys = ptx::shared_address(s.vectors) + group * kColumns * 128;
+  const uint32_t keys = ptx::shared_address(s.vectors) + group * T::kColumns * 128;
   wgmma::fence();
 #pragma unroll 1
   for (int c = 0; c < kWidth / 64; ++c) {
     const uint64_t a = wgmma::descriptor(q + c * kHeads * 128);
-    const uint64_t b = wgmma::descriptor(keys + c * kMine * 128);
+    const uint64_t b = wgmma::descriptor(keys + c * T::kMine * 128);
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
-      wgmma::bf16<kColumns>(d, a + 2 * step, b + 2 * step, c + step > 0);
+      wgmma::bf16<T::kColumns>(d, a + 2 * step, b + 2 * step, c + step > 0);
     }
   }
   wgmma::commit();
@@ -273,11 +291,13 @@ struct Place {
 };
 
 // Scales, empties holes, writes the maximum of each group of eight slots.
-__device__ void finish_scores(Shared& s, const uint32_t* refs, int rank, float (&d)[kColumns / 2]) {
+template <class T>
+__device__ void finish_scores(Shared<T>& s, const uint32_t* refs, int rank,
+                              float (&d)[T::kColumns / 2]) {
   const Place me;
 #pragma unroll
-  for (int j = 0; j < kColumns / 8; ++j) {
-    const int group = me.group * (kColumns / 8) + j;
+  for (int j = 0; j < T::kColumns / 8; ++j) {
+    const int group = me.group * (T::kColumns / 8) + j;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const bool hole = refs[group * 8 + 2 * me.t + i % 2] == kHole;
@@ -286,18 +306,19 @@ __device__ void finish_scores(Shared& s, const uint32_t* refs, int rank, float (
     const float upper = over_quad_max(fmaxf(d[4 * j], d[4 * j + 1]));
     const float lower = over_quad_max(fmaxf(d[4 * j + 2], d[4 * j + 3]));
     if (me.t == 0) {
-      s.all_max[rank * kMyGroups + group][me.head] = upper;
-      s.all_max[rank * kMyGroups + group][me.head + 8] = lower;
+      s.all_max[rank * T::kMyGroups + group][me.head] = upper;
+      s.all_max[rank * T::kMyGroups + group][me.head + 8] = lower;
     }
   }
 }
 
 // Probabilities of this block's slots against the running maximum of their block of 64.
-__device__ void exponentiate(Shared& s, int rank, const float (&d)[kColumns / 2]) {
+template <class T>
+__device__ void exponentiate(Shared<T>& s, int rank, const float (&d)[T::kColumns / 2]) {
   const Place me;
 #pragma unroll
-  for (int j = 0; j < kColumns / 8; ++j) {
-    const int group = rank * kMyGroups + me.group * (kColumns / 8) + j;
+  for (int j = 0; j < T::kColumns / 8; ++j) {
+    const int group = rank * T::kMyGroups + me.group * (T::kColumns / 8) + j;
     const float* maximum = s.maximum[group / 8];
     const float m0 = maximum[me.head];
     const float m1 = maximum[me.head + 8];
@@ -327,8 +348,9 @@ __device__ void send_part(const void* all, int bytes, int rank, uint64_t* barrie
 }
 
 // The running maximum after each block of 64 and the factors between them.
-__device__ void running_maximum(Shared& s) {
-  for (int i = static_cast<int>(threadIdx.x); i < kBlocks * kHeads; i += kThreads) {
+template <class T>
+__device__ void running_maximum(Shared<T>& s) {
+  for (int i = static_cast<int>(threadIdx.x); i < T::kBlocks * kHeads; i += T::kThreads) {
     const int block = i / kHeads;
     const int head = i % kHeads;
     float top = s.all_max[8 * block][head];
@@ -344,7 +366,7 @@ __device__ void running_maximum(Shared& s) {
     }
   }
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < kBlocks * kHeads; i += kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < T::kBlocks * kHeads; i += T::kThreads) {
     const int block = i / kHeads;
     const int head = i % kHeads;
     const float before = block == 0 ? kLowest : s.maximum[block - 1][head];
@@ -352,8 +374,9 @@ __device__ void running_maximum(Shared& s) {
   }
 }
 
-__device__ void denominators(Shared& s, const float* sink) {
-  for (int i = static_cast<int>(threadIdx.x); i < kBlocks * kHeads; i += kThreads) {
+template <class T>
+__device__ void denominators(Shared<T>& s, const float* sink) {
+  for (int i = static_cast<int>(threadIdx.x); i < T::kBlocks * kHeads; i += T::kThreads) {
     const int block = i / kHeads;
     const int head = i % kHeads;
     float part = s.all_sum[8 * block][head];
@@ -365,18 +388,19 @@ __device__ void denominators(Shared& s, const float* sink) {
   if (head >= kHeads) return;
   float sum = 0;
 #pragma unroll
-  for (int block = 0; block < kBlocks; ++block) {
+  for (int block = 0; block < T::kBlocks; ++block) {
     sum = __fadd_rn(__fmul_rn(sum, s.factor[block][head]), s.block_sum[block][head]);
   }
-  const float last = s.maximum[kBlocks - 1][head];
+  const float last = s.maximum[T::kBlocks - 1][head];
   const float total = __fadd_rn(sum, fast::exp_f32(__fsub_rn(sink[head], last)));
   s.total[head] = total * (1.F / kLift);
 }
 
 // Blocks that hold no slot are left out: bit b of the result is set for block b.
+template <class T>
 __device__ uint32_t filled_blocks(const uint32_t* refs) {
   uint32_t mask = 0;
-  for (int b = 0; b < kBlocks; ++b) {
+  for (int b = 0; b < T::kBlocks; ++b) {
     const bool any =
         refs[64 * b + threadIdx.x % 32] != kHole || refs[64 * b + 32 + threadIdx.x % 32] != kHole;
     if (__any_sync(0xFFFFFFFFU, any)) mask |= 1U << b;
@@ -385,13 +409,14 @@ __device__ uint32_t filled_blocks(const uint32_t* refs) {
 }
 
 // The first warpgroup: 64 heads by 64 columns over the blocks in order.
-__device__ void accumulate(const Shared& s, uint32_t filled, float (&acc)[32]) {
+template <class T>
+__device__ void accumulate(const Shared<T>& s, uint32_t filled, float (&acc)[32]) {
   const Place me;
   for (float& v : acc) v = 0;
   const uint32_t p = ptx::shared_address(s.query);
   const uint32_t values = ptx::shared_address(s.vectors);
 #pragma unroll 1
-  for (int block = 0; block < kBlocks; ++block) {
+  for (int block = 0; block < T::kBlocks; ++block) {
     if ((filled >> block & 1U) == 0) continue;
     const float upper = s.factor[block][me.head];
     const float lower = s.factor[block][me.head + 8];
@@ -409,7 +434,8 @@ __device__ void accumulate(const Shared& s, uint32_t filled, float (&acc)[32]) {
   }
 }
 
-__device__ void write_out(const AttendDecode& a, const Shared& s, int query, int rank,
+template <class T>
+__device__ void write_out(const AttendDecode& a, const Shared<T>& s, int query, int rank,
                           const float (&acc)[32]) {
   const Place me;
   uint16_t* out = a.out + static_cast<size_t>(query) * kHeads * kWidth + 64 * rank;
@@ -430,10 +456,11 @@ __device__ void write_out(const AttendDecode& a, const Shared& s, int query, int
   }
 }
 
-__global__ void __launch_bounds__(kThreads, 1)
+template <class T>
+__global__ void __launch_bounds__(T::kThreads, 1)
     attend_decode_kernel(const __grid_constant__ AttendDecode a) {
   extern __shared__ __align__(1024) uint8_t raw[];
-  Shared& s = *reinterpret_cast<Shared*>(raw);
+  Shared<T>& s = *reinterpret_cast<Shared<T>*>(raw);
   const auto rank = static_cast<int>(blockIdx.x);
   const auto query = static_cast<int>(blockIdx.y);
   ptx::launch_dependents();
@@ -445,26 +472,26 @@ __global__ void __launch_bounds__(kThreads, 1)
     ptx::barrier_expect(ptx::shared_address(&s.barriers[0]),
                         sizeof(s.all_max) / kCluster * kOthers);
     ptx::barrier_expect(ptx::shared_address(&s.barriers[1]),
-                        (sizeof(s.all_sum) + sizeof(s.query)) / kCluster * kOthers);
+                        (sizeof(s.all_sum) + Shared<T>::kProbabilityBytes) / kCluster * kOthers);
   }
   ptx::wait_for_inputs();
-  copy_query(a, query, s.query);
+  copy_query<T>(a, query, s.query);
   const AttendRow row = row_of(a.rows, query);
-  for (int slot = static_cast<int>(threadIdx.x); slot < kSlots; slot += kThreads) {
+  for (int slot = static_cast<int>(threadIdx.x); slot < T::kSlots; slot += T::kThreads) {
     s.refs[slot] = slot_ref(a, row, query, slot);
   }
-  rotate_query(a, query, s.query);
+  rotate_query<T>(a, query, s.query);
   __syncthreads();
   ptx::cluster_arrive();
-  const uint32_t* mine = s.refs + rank * kMine;
-  stage_keys(a, mine, s.vectors);
+  const uint32_t* mine = s.refs + rank * T::kMine;
+  stage_keys<T>(a, mine, s.vectors);
   ptx::copy_wait<0>();
   ptx::proxy_fence();
   __syncthreads();
-  float d[kColumns / 2];
+  float d[T::kColumns / 2];
   score(s, static_cast<int>(threadIdx.x) / 128, d);
-  Values values;
-  load_values(a, s.refs, rank, &values);
+  Values<T> values;
+  load_values<T>(a, s.refs, rank, &values);
   wgmma::wait<0>();
   finish_scores(s, mine, rank, d);
   ptx::proxy_fence();
@@ -478,7 +505,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   ptx::proxy_fence();
   __syncthreads();
   send_part(s.all_sum, sizeof(s.all_sum) / kCluster, rank, &s.barriers[1]);
-  send_part(s.query, sizeof(s.query) / kCluster, rank, &s.barriers[1]);
+  send_part(s.query, Shared<T>::kProbabilityBytes / kCluster, rank, &s.barriers[1]);
   ptx::barrier_wait_cluster(ptx::shared_address(&s.barriers[1]), 0);
   // When all blocks are here, all copies out of their memories are complete.
   ptx::cluster_arrive();
@@ -486,18 +513,16 @@ __global__ void __launch_bounds__(kThreads, 1)
   __syncthreads();
   if (threadIdx.x < 128) {
     float acc[32];
-    accumulate(s, filled_blocks(s.refs), acc);
+    accumulate(s, filled_blocks<T>(s.refs), acc);
     write_out(a, s, query, rank, acc);
   }
   ptx::cluster_wait();
 }
 
-}  // namespace
-
-cudaError_t attend_decode(const AttendDecode& args, cudaStream_t stream) {
-  if (args.n_rows < 1 || args.k < 0 || args.k > kSlots - kWindow) return cudaErrorInvalidValue;
+template <class T>
+cudaError_t launch(const AttendDecode& args, cudaStream_t stream) {
   const cudaError_t status = cudaFuncSetAttribute(
-      attend_decode_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
+      attend_decode_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared<T>));
   if (status != cudaSuccess) return status;
   cudaLaunchAttribute attributes[2]{};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -506,12 +531,20 @@ cudaError_t attend_decode(const AttendDecode& args, cudaStream_t stream) {
   attributes[1].val.clusterDim = {kCluster, 1, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(kCluster, args.n_rows);
-  config.blockDim = kThreads;
-  config.dynamicSmemBytes = sizeof(Shared);
+  config.blockDim = T::kThreads;
+  config.dynamicSmemBytes = sizeof(Shared<T>);
   config.stream = stream;
   config.attrs = attributes;
   config.numAttrs = 2;
-  return cudaLaunchKernelEx(&config, attend_decode_kernel, args);
+  return cudaLaunchKernelEx(&config, attend_decode_kernel<T>, args);
+}
+
+}  // namespace
+
+cudaError_t attend_decode(const AttendDecode& args, cudaStream_t stream) {
+  if (args.n_rows < 1 || args.k < 0 || args.k > kMostSlots - kWindow) return cudaErrorInvalidValue;
+  return args.k == 0 && args.narrow ? launch<WindowOnly>(args, stream)
+                                    : launch<Whole>(args, stream);
 }
 
 }  // namespace fathom::cuda

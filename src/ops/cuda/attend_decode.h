@@ -38,13 +38,15 @@ struct AttendDecode {
   int64_t block_scales_at = 0;
   const int* topk = nullptr;  // [n_rows][topk_stride], ascending, -1 after the last; null: none
   int topk_stride = 0;
-  int k = 0;  // at most 512
+  int k = 0;            // at most 512
+  bool narrow = false;  // without entries, the list has the 128 window slots alone
 };
 
 // A cluster of eight blocks a row: each scores 80 of the 640 list slots and then owns 64 of the 512
 // value columns, so no sum is split over slots; the ten blocks of 64 slots follow each other with a
 // running maximum. The denominator of a block adds the slots 2 t, 2 t + 1 of a group of eight,
-// pairs over t by 1 and 2, groups in order.
+// pairs over t by 1 and 2, groups in order. Slots that hold nothing change no bit: a narrow list
+// gives what the whole one gives.
 cudaError_t attend_decode(const AttendDecode& args, cudaStream_t stream);
 
 }  // namespace fathom::cuda

@@ -366,7 +366,8 @@ bool CudaOps::attend_fast(const AttendArgs& args, const cuda::AttendKernelArgs& 
                              .ring_codes_at = window.payload_offset,
                              .ring_scales_at = window.scale_offset,
                              .step_codes = kernel.row_codes,
-                             .step_scales = kernel.row_scales};
+                             .step_scales = kernel.row_scales,
+                             .narrow = trial()};
   if (kernel.topk != nullptr) {
     fast.pool = kernel.global.base;
     fast.block_ids = kernel.global.ids;
