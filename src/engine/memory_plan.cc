@@ -11,16 +11,13 @@ namespace {
 constexpr int64_t kMargin = int64_t{2} << 30;
 constexpr int64_t kTensorAlignment = 256;
 
-// A matrix that fast kernels may keep a copy of: FP8 a little more than itself, FP4 a sixteenth;
-// on trial, as BF16, what rows meet by their values.
-int64_t packed_bytes(const ExpectedTensor& t, Numerics numerics) {
+// A matrix that fast kernels may keep a copy of: FP8 a little more than itself, FP4 a sixteenth; as
+// BF16 what rows meet by their values.
+int64_t packed_bytes(const ExpectedTensor& t) {
   const bool matrix = t.shape.size() == 2 && !t.name.ends_with("embed.weight");
-  const bool grouped = t.name.ends_with("wo_a.weight");
-  if (matrix && numerics == Numerics::kTrial) {
-    if (grouped) return 2 * t.shape[0] * t.shape[1];
-    if (t.name == "head.weight") return t.bytes();
-  }
-  if (!matrix || grouped) return 0;
+  if (!matrix) return 0;
+  if (t.name.ends_with("wo_a.weight")) return 2 * t.shape[0] * t.shape[1];
+  if (t.name == "head.weight") return t.bytes();
   if (t.dtype == DType::kE4m3) return t.bytes() + t.bytes() / 512;
   if (t.dtype == DType::kI8) return t.bytes() + t.bytes() / 16 + 4 * t.shape[0];
   return 0;
@@ -41,7 +38,7 @@ Result<MemoryPlan> plan_memory(const ModelConfig& config, const RunnerOptions& o
   MemoryPlan plan = {.margin = kMargin};
   for (const ExpectedTensor& t : expected_tensors(config)) {
     plan.weights += (t.bytes() + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
-    if (numerics != Numerics::kExact) plan.packed += packed_bytes(t, numerics);
+    if (numerics != Numerics::kExact) plan.packed += packed_bytes(t);
   }
   const int64_t whole = options.n_sequences * blocks_for(options.context);
   plan.blocks = (options.n_blocks > 0 ? options.n_blocks : whole) * spec.block_bytes();

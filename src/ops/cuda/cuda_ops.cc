@@ -80,7 +80,7 @@ CudaOps::~CudaOps() {
 }
 
 Result<void> CudaOps::prepare_grouped(const Weight& w) {
-  return numerics_ == Numerics::kTrial ? fast_.add_values(w) : Result<void>();
+  return numerics_ != Numerics::kExact ? fast_.add_values(w) : Result<void>();
 }
 
 Result<void> CudaOps::prepare(const Weight& w) {
@@ -281,7 +281,7 @@ void CudaOps::dense_pair_fast(const cuda::DensePairDecode& p, const char* word) 
 
 bool CudaOps::linear_of_values(const Tensor& out, const Tensor& x, const Weight& w,
                                int64_t groups) {
-  const uint8_t* units = trial() ? fast_.values(w) : nullptr;
+  const uint8_t* units = fast() ? fast_.values(w) : nullptr;
   const int64_t group_out = w.out() / groups;
   if (units == nullptr || x.dim(0) == 0 || group_out % cuda::kPackedRows != 0) return false;
   const bool fp32 = out.dtype == DType::kF32;

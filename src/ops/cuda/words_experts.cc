@@ -349,7 +349,7 @@ bool CudaOps::experts_fast(const ExpertsArgs& args) {
   piece.routed = scratch_.get<uint16_t>(kRouted, pairs * piece.hidden);
   piece.shared = scratch_.get<uint16_t>(kShared, most * piece.hidden);
   piece.rows = static_cast<int>(most);
-  if (trial() && many_pairs(piece)) room_for_many(piece);
+  if (many_pairs(piece)) room_for_many(piece);
   for (int64_t row = 0; row < n_rows && !memory_->failed(); row += most) {
     const int64_t end = std::min(row + most, n_rows);
     piece.rows = static_cast<int>(end - row);
