@@ -18,9 +18,9 @@ enum class BackendKind : uint8_t { kAuto, kCpu, kCuda };
 // Which instructions the CPU bodies may use. All paths give the same bits.
 enum class CpuPath : uint8_t { kBest, kScalar, kAvx2, kAvx512 };
 
-// kExact: the CPU's bits. kFast: on a GPU, products of wide FP8 and FP4 weights and attention of
-// the released shape by kernels with a summation tree of their own (docs/kernels/decode.md); what a
-// row gives does not depend on its batch with either. The CPU has one set of bits.
+// kExact: the CPU's bits. kFast: on a GPU, products of wide weights, index scores and attention of
+// the released shape by kernels with a summation tree of their own (docs/kernels/); what a row
+// gives does not depend on its batch with either. The CPU has one set of bits.
 // kTrial: fast, with kernels that have yet to pass their checks on a device (docs/kernels/); for
 // measuring them beside what they replace.
 enum class Numerics : uint8_t { kExact, kFast, kTrial };

@@ -156,6 +156,7 @@ Bytes expert_rows(Side& side, std::span<const int64_t> batches) {
 }
 
 TEST_F(CudaFast, ExpertsAreCloseAndDoNotDependOnTheBatch) {
+  // With 12 experts, 1,100 rows go through the kernels for many pairs an expert.
   const std::vector<int64_t> batches = {1, 3, 40, 1100};
   const auto body = [&](Side& side) { return expert_rows(side, batches); };
   const Bytes wanted = run(*exact_, 33, body);
@@ -219,7 +220,7 @@ TEST_F(CudaFast, ProductsOfValuesDoNotDependOnTheBatch) {
     return bytes;
   };
   const Bytes wanted = run(*exact_, 37, body);
-  const Bytes found = run(*trial_, 37, body);
+  const Bytes found = run(*fast_, 37, body);
   ASSERT_EQ(found.size(), wanted.size());
   EXPECT_NE(found, wanted) << "the exact kernels ran";
   const size_t out_row = 512 * 2;
@@ -242,12 +243,6 @@ TEST_F(CudaFast, ProductsOfValuesDoNotDependOnTheBatch) {
         << n << " rows";
     at += rows * logit_row;
   }
-}
-
-TEST_F(CudaFast, ExpertsOfManyRowsHaveTheBitsOfFew) {
-  const std::vector<int64_t> batches = {1, 64, 65, 300, 1100};
-  const auto body = [&](Side& side) { return expert_rows(side, batches); };
-  EXPECT_EQ(run(*trial_, 35, body), run(*fast_, 35, body));
 }
 
 // ---- recorded steps ----

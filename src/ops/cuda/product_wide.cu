@@ -269,9 +269,11 @@ __global__ void __launch_bounds__(kNarrowThreads) narrow_kernel(const ProductArg
 
 constexpr int64_t kNarrowOutputs = 1024;
 constexpr int64_t kNarrowRows = 8;
+constexpr int64_t kNarrowProducts = 4096;  // outputs of all rows, where there are more rows
 bool narrow(const ProductArgs& a) {
   return a.w.format == WeightFormat::kBf16 && a.groups == 1 && a.n_out <= kNarrowOutputs &&
-         a.n_rows <= kNarrowRows && a.in <= int64_t{8} * kNarrowTurns * kNarrowThreads;
+         (a.n_rows <= kNarrowRows || a.n_out * a.n_rows <= kNarrowProducts) &&
+         a.in <= int64_t{8} * kNarrowTurns * kNarrowThreads;
 }
 void launch_narrow(const ProductArgs& a, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(a.n_out), static_cast<unsigned>(a.n_rows));

@@ -222,7 +222,7 @@ int columns_for(int64_t n_pairs, int64_t n_experts) {
 }
 
 constexpr int64_t kPieceRows = 1024;  // of one grouping
-constexpr int kManyPairs = 64;        // of an expert
+constexpr int kManyPairs = 24;        // of an expert
 
 }  // namespace
 
