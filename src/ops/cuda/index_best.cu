@@ -25,19 +25,9 @@ __device__ uint32_t lowest_key(const uint32_t* bins, int64_t wanted, uint32_t* l
   __shared__ uint32_t above[kCollectThreads / 32];
   const int thread = static_cast<int>(threadIdx.x);
   const int top = kIndexBins - 1 - kEach * thread;  // thread 0 has the largest keys
-  uint32_t counts[kEach];                           // the largest first
-  const auto* from = reinterpret_cast<const uint4*>(bins + top + 1 - kEach);
-#pragma unroll
-  for (int i = 0; i < kEach / 4; ++i) {
-    const uint4 four = from[kEach / 4 - 1 - i];
-    counts[4 * i] = four.w;
-    counts[4 * i + 1] = four.z;
-    counts[4 * i + 2] = four.y;
-    counts[4 * i + 3] = four.x;
-  }
+  uint32_t counts[kEach];
   uint32_t mine = 0;
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) mine += counts[i];
+  for (int i = 0; i < kEach; ++i) mine += counts[i] = bins[top - i];
   uint32_t before = mine;
   for (int step = 1; step < 32; step *= 2) {
     const uint32_t other = __shfl_up_sync(kFullWarp, before, step);
@@ -51,9 +41,7 @@ __device__ uint32_t lowest_key(const uint32_t* bins, int64_t wanted, uint32_t* l
   if (before < wanted && wanted <= int64_t{before} + mine) {
     int bin = top;
     uint32_t sum = before + counts[0];
-#pragma unroll
-    for (int i = 1; i < kEach; ++i) {
-      if (sum >= wanted) break;
+    for (int i = 1; i < kEach && sum < wanted; ++i) {
       sum += counts[i];
       --bin;
     }
@@ -93,12 +81,11 @@ __global__ void __launch_bounds__(kCollectThreads) collect_kernel(const IndexDec
   }
 }
 
-// One exchange of a bitonic network: pairs 2^gap_log2 apart, in runs of `run` that fall and rise in
+// One exchange of a bitonic network: pairs `gap` apart, in runs of `run` that fall and rise in
 // turn.
-__device__ void exchange(uint64_t* values, int n, int run, int gap_log2) {
-  const int gap = 1 << gap_log2;
+__device__ void exchange(uint64_t* values, int n, int run, int gap) {
   for (int i = threadIdx.x; i < n / 2; i += kChooseThreads) {
-    const int low = (i >> gap_log2 << (gap_log2 + 1)) | (i & (gap - 1));
+    const int low = i / gap * 2 * gap + i % gap;
     const uint64_t x = values[low];
     const uint64_t y = values[low + gap];
     if (((low & run) == 0) != (x < y)) continue;
@@ -107,19 +94,12 @@ __device__ void exchange(uint64_t* values, int n, int run, int gap_log2) {
   }
 }
 
-// The largest first; n is a power of two. Pairs no more than 32 apart are of the 64 values that the
-// warp alone has, so that it need not wait for the others between such exchanges.
+// The largest first; n is a power of two.
 __device__ void sort_descending(uint64_t* values, int n) {
-  constexpr int kOfWarp = 5;
-  __syncthreads();
-  for (int run_log2 = 1; 1 << run_log2 <= n; ++run_log2) {
-    for (int gap_log2 = run_log2 - 1; gap_log2 >= 0; --gap_log2) {
-      if (gap_log2 > kOfWarp || (gap_log2 == kOfWarp && run_log2 > kOfWarp + 1)) {
-        __syncthreads();
-      } else {
-        __syncwarp();
-      }
-      exchange(values, n, 1 << run_log2, gap_log2);
+  for (int run = 2; run <= n; run *= 2) {
+    for (int gap = run / 2; gap > 0; gap /= 2) {
+      __syncthreads();
+      exchange(values, n, run, gap);
     }
   }
   __syncthreads();
@@ -158,7 +138,7 @@ __device__ void choose_kept(const IndexDecode& args, int64_t piece_row, int whic
 }
 
 // Grid: rows of the piece, lists.
-__global__ void __launch_bounds__(kChooseThreads, 1) choose_kernel(const IndexDecode args) {
+__global__ void __launch_bounds__(kChooseThreads) choose_kernel(const IndexDecode args) {
   extern __shared__ __align__(16) uint8_t kept_memory[];
   __shared__ ChooseRoom digits;
   enter();

@@ -8,7 +8,7 @@
 namespace fathom::cuda {
 
 __device__ inline uint32_t* bins_of(const IndexDecode& args, int64_t piece_row, int list) {
-  return args.room.bins + (piece_row * 2 + list) * kIndexCounts;
+  return args.room.bins + (piece_row * 2 + list) * (kIndexBins + 1);
 }
 __device__ inline uint64_t* kept_of(const IndexDecode& args, int64_t piece_row, int list) {
   return args.room.kept + (piece_row * 2 + list) * kIndexKept;

@@ -27,14 +27,12 @@ constexpr uint32_t kCodeBias = 126;
 
 // ---- plan ----
 
-constexpr int kPlanThreads = 512;
-
 // Grid: a row of the piece each.
-__global__ void __launch_bounds__(kPlanThreads) plan_kernel(const IndexDecode args) {
+__global__ void __launch_bounds__(kGroup) plan_kernel(const IndexDecode args) {
   enter();
   const int64_t piece_row = blockIdx.x;
-  auto* bins = reinterpret_cast<uint4*>(bins_of(args, piece_row, 0));
-  for (int i = threadIdx.x; i < 2 * kIndexCounts / 4; i += kPlanThreads) bins[i] = {};
+  uint32_t* bins = bins_of(args, piece_row, 0);
+  for (int i = threadIdx.x; i < 2 * (kIndexBins + 1); i += kGroup) bins[i] = 0;
   if (threadIdx.x < 32) plan_row(args.a, args.a.first_row + piece_row);
 }
 
@@ -46,33 +44,25 @@ struct ScoreRoom {
   float weight[kHeads];
 };
 
-// Two values of a query, raised; exact, since their exponents are far from the format's end.
-__device__ uint32_t raised(uint32_t low, uint32_t high) {
-  const float factor = fast::power(127 + kLowered);
-  return fast::narrow2(fast::widen(low) * factor, fast::widen(high) * factor);
+// Column of the product k -> column of a query: the codes of a word are taken as the pairs (n, n +
+// 4), and a thread of four has a whole group of 32.
+__device__ int query_column(int step, int slot) {
+  const int t = slot % 8 / 2;
+  const int pair = 2 * (step % 2) + slot / 8;
+  return 32 * t + 8 * (step / 2) + pair + 4 * (slot % 2);
 }
 
-// Columns of the product against columns of a query: a thread t of four has a whole group of 32 of
-// a key, whose word w gives the steps 2 w and 2 w + 1, and codes n and n + 4 of a word are a pair.
 __device__ void load_query(const IndexKernelArgs& a, int64_t row, ScoreRoom& room) {
-  constexpr int kWords = kWidth / 8;  // of eight columns
-  const auto* from = reinterpret_cast<const uint4*>(a.q + row * kHeads * kWidth);
-#pragma unroll
-  for (int turn = 0; turn < kHeads * kWords / kGroup; ++turn) {
-    const int i = turn * kGroup + static_cast<int>(threadIdx.x);
-    const int head = i / kWords;
-    const int t = i % kWords / 4;
-    const int w = i % 4;
-    const uint4 v = from[i];
-    const uint32_t pairs[4] = {raised(v.x & 0xFFFFU, v.z & 0xFFFFU), raised(v.x >> 16, v.z >> 16),
-                               raised(v.y & 0xFFFFU, v.w & 0xFFFFU), raised(v.y >> 16, v.w >> 16)};
-#pragma unroll
-    for (int pair = 0; pair < 4; ++pair) {
-      const int step = 2 * w + pair / 2;
-      const int chunk = step % 4 * 2 + pair % 2;  // of eight columns
-      const int at = head * 128 + 16 * (chunk ^ (head % 8)) + 4 * t;
-      *reinterpret_cast<uint32_t*>(&room.query[step / 4][at]) = pairs[pair];
-    }
+  for (int i = threadIdx.x; i < kHeads * kWidth; i += kGroup) {
+    const int head = i / kWidth;
+    const int step = i % kWidth / 16;
+    const int slot = i % 16;
+    const uint16_t q = a.q[row * kHeads * kWidth + head * kWidth + query_column(step, slot)];
+    const float raised = fast::widen(q) * fast::power(127 + kLowered);
+    const int column = step % 4 * 16 + slot;
+    const int at = head * 128 + 16 * ((column / 8) ^ (head % 8)) + column % 8 * 2;
+    *reinterpret_cast<uint16_t*>(&room.query[step / 4][at]) =
+        static_cast<uint16_t>(fast::narrow(raised));
   }
   for (int h = threadIdx.x; h < kHeads; h += kGroup) {
     room.weight[h] =
@@ -200,9 +190,8 @@ __global__ void __launch_bounds__(kGroup, kScoreBlocks) score_kernel(const Index
   const int64_t n_tiles = (plan.n_places + kTile - 1) / kTile;
   if (plan.settled || blockIdx.x >= n_tiles) return;
   auto& room = *reinterpret_cast<ScoreRoom*>(memory);
-  auto* counts = reinterpret_cast<uint4*>(room.bins[0]);
-  const int n_counts = (a.pool_out == nullptr ? 1 : 2) * kIndexBins / 4;
-  for (int i = threadIdx.x; i < n_counts; i += kGroup) counts[i] = {};
+  for (int i = threadIdx.x; i < 2 * kIndexBins; i += kGroup)
+    room.bins[i / kIndexBins][i % kIndexBins] = 0;
   load_query(a, row, room);
   ptx::proxy_fence();
   __syncthreads();
@@ -255,14 +244,10 @@ __global__ void __launch_bounds__(kGroup, kScoreBlocks) score_kernel(const Index
     keep_top(tops, block + 1, score[1], room.bins[1]);
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < n_counts; i += kGroup) {
-    const uint4 four = counts[i];
-    if ((four.x | four.y | four.z | four.w) == 0) continue;
-    uint32_t* bins = bins_of(args, piece_row, i / (kIndexBins / 4)) + i * 4 % kIndexBins;
-    if (four.x != 0) atomicAdd(bins, four.x);
-    if (four.y != 0) atomicAdd(bins + 1, four.y);
-    if (four.z != 0) atomicAdd(bins + 2, four.z);
-    if (four.w != 0) atomicAdd(bins + 3, four.w);
+  for (int i = threadIdx.x; i < 2 * kIndexBins; i += kGroup) {
+    const int list = i / kIndexBins;
+    const uint32_t n = room.bins[list][i % kIndexBins];
+    if (n != 0) atomicAdd(bins_of(args, piece_row, list) + i % kIndexBins, n);
   }
 }
 
@@ -292,7 +277,7 @@ bool index_decode_fits(const IndexKernelArgs& args) {
 cudaError_t index_decode(const IndexDecode& args, cudaStream_t stream) {
   const IndexKernelArgs& a = args.a;
   const auto rows = static_cast<unsigned>(a.n_piece);
-  cudaError_t status = launch_dependent(plan_kernel, {rows, kPlanThreads}, args, stream);
+  cudaError_t status = launch_dependent(plan_kernel, {rows, kGroup}, args, stream);
   if (status == cudaSuccess && a.stride > 0) {
     status = a.mode == IndexScores::kF32 ? launch_score<IndexScores::kF32>(args, stream)
                                          : launch_score<IndexScores::kBf16>(args, stream);

@@ -14,16 +14,15 @@
 
 namespace fathom::cuda {
 
-inline constexpr int kIndexBins = 4096;              // by the leading bits of a score's key
-inline constexpr int kIndexCounts = kIndexBins + 4;  // of a list: its bins, then how many are kept
+inline constexpr int kIndexBins = 4096;  // by the leading bits of a score's key
 inline constexpr int kIndexKept = 8192;  // places of a list that may reach the last choice
 
 // Beside the scores, for every row of a piece; lists are those of the entries and of the blocks.
 struct IndexDecodeRoom {
-  uint32_t* bins = nullptr;  // [rows, 2, kIndexCounts], 16-byte aligned
+  uint32_t* bins = nullptr;  // [rows, 2, kIndexBins + 1]; the last one counts `kept`
   uint64_t* kept = nullptr;  // [rows, 2, kIndexKept], key and place
   int entry_rows_log2 = 0;   // of keys.stream.rows, a power of two
-  static constexpr int64_t bin_words(int64_t rows) { return rows * 2 * kIndexCounts; }
+  static constexpr int64_t bin_words(int64_t rows) { return rows * 2 * (kIndexBins + 1); }
   static constexpr int64_t kept_words(int64_t rows) { return rows * 2 * kIndexKept; }
 };
 
