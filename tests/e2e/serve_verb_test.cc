@@ -3,8 +3,13 @@
 // in a terminal. What it serves: tests/serve.
 #include <gtest/gtest.h>
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <fstream>
+#include <regex>
 
 #include "base/folder_testing.h"
 
@@ -12,6 +17,22 @@
 
 namespace fathom {
 namespace {
+
+// Sends the bytes to a port of this machine, and reads until the other side ends.
+void ask(int port, const std::string& bytes) {
+  const int connection = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(::connect(connection, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(::send(connection, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(bytes.size()));
+  char answer[4096];
+  while (::recv(connection, answer, sizeof(answer), 0) > 0) {
+  }
+  ::close(connection);
+}
 
 TEST(ServeVerb, SaysWhereItListensAndEndsAtCtrlC) {
   bool stopped = false;
@@ -58,6 +79,29 @@ TEST(ServeVerb, WarnsWhereAnybodyMayUseIt) {
   EXPECT_NE(outcome.out.find("fathom: note: listens on 0.0.0.0 without keys: "), std::string::npos);
 }
 
+// Of the log, whose lines a terminal shows too.
+TEST(ServeVerb, LogsWithTheTimeOfDay) {
+  bool stopped = false;
+  const Outcome outcome = run_in_terminal(
+      {"serve", "--listen", "127.0.0.1:0", "--sequences", "1", "--context", "256", "--connections",
+       "9", "--body-bytes", "1M", "--idle-s", "5"},
+      [&](const std::string& shown) -> std::string {
+        const size_t at = shown.find(" at http://127.0.0.1:");
+        if (stopped || at == std::string::npos || shown.find('\n', at) == std::string::npos) {
+          return "";
+        }
+        stopped = true;
+        const int port = std::stoi(shown.substr(at + 21));
+        ask(port, "GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        return "\x03";
+      });
+  EXPECT_EQ(outcome.status, 0) << outcome.out;
+  const std::regex line(
+      "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\\.[0-9]{3}Z GET \"/nowhere\" 404 "
+      "peer=127\\.0\\.0\\.1:[0-9]+ id=req_[0-9a-f]+: path: wanted a route");
+  EXPECT_TRUE(std::regex_search(outcome.out, line)) << outcome.out;
+}
+
 TEST(ServeVerb, MakesAKey) {
   const Outcome made = run_program({.args = {"serve", "--new-key", "alice"}});
   EXPECT_EQ(made.status, 0) << made.err;
@@ -65,6 +109,10 @@ TEST(ServeVerb, MakesAKey) {
   EXPECT_EQ(std::count(made.err.begin(), made.err.end(), '\n'), 1);
   EXPECT_TRUE(made.out.starts_with("[[key]]\nname = \"alice\"\nsha256 = \"")) << made.out;
   EXPECT_EQ(made.out.find("sk-fathom-"), std::string::npos);
+  const Outcome watcher = run_program({.args = {"serve", "--new-key", "watch", "--role", "metrics",
+                                                "--requests-per-minute", "60"}});
+  EXPECT_TRUE(watcher.out.ends_with("\nrole = \"metrics\"\nrequests_per_minute = 60\n"))
+      << watcher.out;
   const Outcome refused = run_program({.args = {"serve", "--new-key", "a b"}});
   EXPECT_EQ(refused.status, 2);
   EXPECT_EQ(
@@ -119,7 +167,9 @@ TEST_F(ServeVerbFiles, WhatANewKeyPrintsIsAFileOfKeys) {
   std::filesystem::create_directories(folder_);
   const std::string keys = folder() + "/keys.toml";
   for (const char* name : {"alice", "bob"}) {
-    const Outcome made = run_program({.args = {"serve", "--new-key", name}});
+    const Outcome made =
+        run_program({.args = {"serve", "--new-key", name, "--role", "admin", "--tokens-per-minute",
+                              "9", "--concurrent-requests", "2"}});
     std::ofstream(keys, std::ios::app) << made.out;
   }
   // What comes after the keys are read is what fails.

@@ -199,6 +199,8 @@ TEST(Usage, FlagsWithoutEffectAreRefused) {
       {{"run", "-p", "a", "--quiet", "--progress"}, {"wanted one of --", "found both"}},
       {{"chat", "--json"}, {"unknown option --json"}},
       {{"serve", "--json"}, {"wanted --json with --new-key"}},
+      {{"serve", "--role", "admin"}, {"wanted --role with --new-key"}},
+      {{"serve", "--new-key", "a", "--role", "boss"}, {"wanted user, metrics or admin"}},
       {{"serve", "--store-size", "1G"}, {"wanted --store-size with --store"}},
       {{"serve", "--store-age", "9"}, {"wanted --store-age with --store"}},
       {{"serve", "--store-key", "k"}, {"wanted --store-key with --store"}},
