@@ -152,7 +152,9 @@ void MixedLoad::ask_badly(Client& client) {
 
 void MixedLoad::look(Client& client) {
   const auto reply = client.connection->get(client.random() % 2 == 0 ? "/v1/models" : "/health");
-  if (!reply || reply->status != 200) fault("a look: no 200");
+  if (!reply || reply->status != 200) {
+    fault("a look: " + (reply ? "status " + std::to_string(reply->status) : "no answer"));
+  }
   if (!reply) client.connection.reset();
   ++counts_.looks;
 }

@@ -21,7 +21,7 @@ Holding holding_of(int pid, const std::string& store) {
     const std::string target = fs::read_symlink(it->path(), closed_meanwhile).string();
     if (closed_meanwhile) continue;
     const bool is_socket = target.starts_with("socket:");
-    const bool of_store = target.starts_with(store + "/");
+    const bool of_store = target == store || target.starts_with(store + "/");
     ++(is_socket ? holding.sockets : of_store ? holding.store_files : holding.other_files);
   }
   for (fs::directory_iterator it(store, failure), end; !failure && it != end;

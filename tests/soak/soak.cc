@@ -170,7 +170,7 @@ int main(int argc, char** argv) {
   app.add_option("--segment-bytes", flags.segment_bytes, "The most that one file has")->required();
   app.add_option("--key", flags.keys, "A tenant's, each")->required();
   app.add_option("--clients", flags.clients);
-  app.add_option("--seconds", flags.seconds, "At least 320")->check(CLI::Range(320.0, 1e6));
+  app.add_option("--seconds", flags.seconds, "At least 420")->check(CLI::Range(420.0, 1e6));
   app.add_option("--csv", flags.csv)->required();
   CLI11_PARSE(app, argc, argv);
   return fathom::Soak(flags).run() ? 0 : 1;
