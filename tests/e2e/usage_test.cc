@@ -140,12 +140,13 @@ TEST(Usage, EmptyValuesAreRefused) {
       {{"bench", "--proxy-dir", ""}, empty("--proxy-dir")},
   };
   for (const char* name : {"--keys", "--new-key", "--tls-cert", "--tls-key", "--name", "--listen",
-                           "--store", "--shared", "--windows"}) {
+                           "--store", "--shared"}) {
     uses.push_back({{"serve", name, ""}, empty(name)});
   }
   for (const char* option : {"--model", "--stop", "--config", "--file", "-m"}) {
     uses.push_back({{"run", std::string(option) + "=", "--json"}, empty(option)});
   }
+  uses.push_back({{"serve", "--windows", ""}, {"--windows: wanted redis://", "found nothing"}});
   uses.push_back({{"run", "--seed=", "--json"}, {"--seed: wanted 0 to ", "found nothing"}});
   uses.push_back({{"run", "-n=", "2"}, {"-n: wanted 0 to ", "found nothing"}});
   uses.push_back({{"synth", "--plan", "t12", "--out=", "--json"}, empty("--out")});

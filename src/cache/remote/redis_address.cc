@@ -98,6 +98,7 @@ std::string RedisAddress::shown() const {
 }
 
 Result<RedisAddress> parse_redis_url(const std::string& url) {
+  if (url.empty()) return wanted("nothing");
   if (url.starts_with("rediss://")) return wanted("rediss://; TLS to it is not built");
   if (!url.starts_with(kScheme)) return wanted("another scheme");
   std::string_view rest = std::string_view(url).substr(kScheme.size());
