@@ -17,7 +17,6 @@ namespace {
 
 class StoreRestart : public SessionServer {
  protected:
-
   // A first turn of each session, then a kill while another request runs.
   std::vector<Turn> first_turns_and_kill() {
     std::vector<Turn> turns;
