@@ -100,7 +100,7 @@ class StoreVerb final : public Verb {
         return option->get_name() + ": has no effect with " + job_;
       }
     }
-    const std::string of_prefix = prefix_.misuse(job_, typed.contains(key_));
+    std::string of_prefix = prefix_.misuse(job_, typed.contains(key_));
     if (!of_prefix.empty()) return of_prefix;
     if (job_ == "erase" && tenant_text_.empty()) return "--tenant: wanted a value, found none";
     if (tenant_text_.empty()) return {};

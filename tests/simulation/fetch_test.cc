@@ -131,7 +131,7 @@ TEST_P(Fetches, AnotherProcessGoesOnWithoutReplay) {
       const auto known = static_cast<int64_t>(prompt.size()) - 10;
       const auto n = static_cast<int64_t>(prompt.size());
       prompt = turn(prompt);
-      const Usage& usage = usage_.begin()->second;
+      const Usage usage = usage_.begin()->second;
       usage_.clear();
       EXPECT_EQ(usage.replayed_tokens, 0);
       if (round == 0) continue;

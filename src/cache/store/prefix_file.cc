@@ -117,7 +117,7 @@ class PrefixFile {
   Result<void> visit(const Sealer* sealer, const Visit& visit) const;
 
  private:
-  PrefixFile(MappedFile file, PrefixHead head) : file_(std::move(file)), head_(std::move(head)) {}
+  PrefixFile(MappedFile file, PrefixHead head) : file_(std::move(file)), head_(head) {}
   Result<void> check_link(const RecordHead& head, const RecordHead* before, int64_t i) const;
 
   MappedFile file_;
