@@ -132,8 +132,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 Result<Sha256Digest> digest_behind(const std::string& name, const std::string& line) {
-  auto digest =
-      parse_digest(std::string_view(line).substr(std::min(name.size(), line.size())));
+  auto digest = parse_digest(std::string_view(line).substr(std::min(name.size(), line.size())));
   if (digest && line.starts_with(name)) return digest;
   return invalid("wanted '" + name + "' and 64 digits, found '" + line + "'");
 }
